@@ -240,6 +240,11 @@ def test_the_algorithm_that_suits_is_named(algo, other):
     offpcc.algorithms.find_algorithm(other)(space, actions)
 
 
+def test_an_algorithm_with_a_model_names_no_convolutions():
+    with pytest.raises(UserError, match=r"MOPO learns in a model, which needs vectors, .* such as ccql$"):
+        offpcc.algorithms.MOPO(dict_task.DictTarget.observation_space, spaces.Box(-1, 1, (1,)))
+
+
 def test_no_other_algorithm_is_named_where_an_encoder_is_bound():
     with pytest.raises(UserError, match="needs images") as caught:
         offpcc.algorithms.find_algorithm("rsac")(VECTORS, spaces.Box(-1, 1, (1,)), encoder=Convolutional)

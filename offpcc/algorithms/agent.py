@@ -67,6 +67,15 @@ class Agent:
         self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
 
+    def __repr__(self) -> str:
+        algorithm = self.algorithm
+        packed = getattr(algorithm, "packed", None)
+        seen = algorithm.space_shape if packed is None else f"Dict({', '.join(packed.entries)})"
+        return (
+            f"<agent: {type(algorithm).__name__} on {algorithm.device}, observations {seen}, actions "
+            f"{self.action_space.shape}>"
+        )
+
     def reset(self, num_envs: NumEnvs | None = None) -> None:
         """Reset the hidden state; call it when an episode begins.
 

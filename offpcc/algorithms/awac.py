@@ -44,7 +44,7 @@ class AWAC(ActorCritic):
     """
 
     actor: GaussianActor
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     default_actor_q = None
     default_num_samples: ClassVar[int] = 1
     default_max_advantage_weight: ClassVar[float] = 100.0

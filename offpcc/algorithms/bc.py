@@ -23,7 +23,7 @@ class BC(DeterministicPolicy, ActorCritic):
     """Behaviour cloning: an actor without critics. Arguments: see `DeterministicPolicy` and `ActorCritic`."""
 
     has_critics = False
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     loss_covers_batch = True
     stat_names = ("actor_loss",)
 

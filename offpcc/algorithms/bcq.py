@@ -49,7 +49,7 @@ class BCQ(ActorCritic):
 
     has_target_actor = True
     default_actor_q = "first"
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")
 
     def __init__(

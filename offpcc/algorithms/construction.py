@@ -149,6 +149,7 @@ class Construction:
     default_normalize_observations: ClassVar[bool] = False
     normalizes_recorded: ClassVar[bool] = False  # default of normalize_observations for datasets
     has_critics: ClassVar[bool] = True
+    is_offline: ClassVar[bool] = False  # whether it is made for recorded data
     # True if any NaN or infinity in observations and actions reaches the first loss or its gradient. Then the batch
     # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
@@ -327,6 +328,11 @@ class Construction:
             own, other = vars(type(self)).get("names") or ("", "")
             if own and has_images(self.observation_shape) is (other == f"c{own}"):
                 raise UserError(f"{error.message}; in place of {own}, choose {other}") from None
+            if self.imagination is not None:
+                raise UserError(
+                    f"{owner} learns in a model, which needs vectors, but observations are images or have entries that "
+                    f"are; choose an algorithm without a model, such as ccql"
+                ) from None
             raise
         dim = self.actor_encoder.dim
         if self.has_critics:

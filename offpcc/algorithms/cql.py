@@ -55,7 +55,7 @@ class CQL(SAC):
     """
 
     stat_names = (*SAC.stat_names, "gap", "multiplier")
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     first_updates = ("bc_steps",)
 
     def __init__(

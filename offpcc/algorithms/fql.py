@@ -43,7 +43,7 @@ class FQL(ActorCritic):
     actor: FlowActor
     default_layer_norm = True
     default_actor_q = "mean"
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "flow_loss", "distill_loss", "q")
 
     def __init__(

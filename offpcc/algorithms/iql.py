@@ -52,7 +52,7 @@ class IQL(ActorCritic):
     """
 
     actor: GaussianActor
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     default_actor_q = None
     stat_names = ("critic_loss", "actor_loss", "value_loss", "q", "v", "weight")
 

@@ -38,7 +38,7 @@ class ReBRAC(TD3):
 
     default_layer_norm = True
     default_actor_q = "min"
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True
     reads_next_actions = True
 
     def __init__(

@@ -21,4 +21,4 @@ class SACN(SAC):
     """SAC-N, An et al. 2021 (arXiv:2110.01548): `num_critics` is the paper's N. Arguments: see `SAC`."""
 
     default_num_critics = 10
-    normalizes_recorded = True
+    is_offline = normalizes_recorded = True

@@ -31,7 +31,7 @@ class TD3BC(TD3):
         kwargs: see `TD3`, `DeterministicPolicy` and `ActorCritic`.
     """
 
-    default_normalize_observations = True
+    is_offline = default_normalize_observations = True
 
     def __init__(
         self, observation_space: Any, action_space: Any, *, bc_alpha: NonnegativeNumber = 2.5, **kwargs: Any

@@ -127,7 +127,8 @@ def collect(
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
+    words += ["--config", config or "configs/offline_quickstart.gin"]
+    print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 
 

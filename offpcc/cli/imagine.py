@@ -123,7 +123,8 @@ def imagine(
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
     words += [word for module in modules for word in ("--import", module)]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words, '--config', 'configs/offline_quickstart.gin'])}")
+    words += ["--config", config or "configs/offline_quickstart.gin"]
+    print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 
 

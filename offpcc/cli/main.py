@@ -15,6 +15,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, NoReturn
 
 from offpcc.cli.arguments import check_variables
@@ -110,6 +111,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     if unknown:
         near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
+        if "--dataset" in known and PurePath(unknown[0]).suffix in (".hdf5", ".npz"):
+            advice = f"a data set is given by --dataset {unknown[0]}"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
     if given[0] == "train" and options.algo is None and options.start_from is None:
         raise UserError("missing: --algo; see `offpcc train --help`")

@@ -74,6 +74,9 @@ def params(name: str | None, json_output: bool, modules: Sequence[str]) -> int:
         print(
             "or by offpcc.configure in Python. A binding of a base class, such as ActorCritic.lr, reaches its children."
         )
+        if name in ALGORITHMS:
+            owner, parameter = example.name.split(".")
+            print(f"In Python without gin, it is an argument: offpcc.{owner}(ENV, {parameter}={example.default}).")
     return 0
 
 

@@ -22,6 +22,8 @@ class Synonym(NamedTuple):
     python: str | None = None
 
 
+DATA = "the data is given where the learner is built, as in offpcc.IQL(env, dataset=data)"
+
 # Names in other libraries; our bindings; note; note for Python. A name with a class, such as TD3BC.alpha, is for
 # this class and its children.
 _NAMES: tuple[tuple[str, ...], ...] = (
@@ -43,6 +45,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "for agents with memory, it counts episodes, not steps",
     ),
     ("replay_buffer_class", "build.buffer_class"),
+    ("replay_buffer_kwargs", "ReplayBuffer.capacity ReplayBuffer.batch_size", "each is a separate parameter", ""),
     (
         "batch_size mini_batch_size minibatch_size",
         "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size",
@@ -56,6 +59,8 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("lstm_hidden_size", "Recurrent.hidden_dim"),
     ("n_lstm_layers", "Recurrent.num_layers"),
     ("sequence_length", "RecurrentReplayBuffer.segment_len"),
+    ("actor_encoder_factory critic_encoder_factory encoder_factory", "ActorCritic.hidden_dims ActorCritic.encoder"),
+    ("compile_graph", "ActorCritic.compile"),
     # targets
     ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
     ("target_theta", "ActorCritic.polyak", "polyak = 1 - target_theta"),
@@ -80,7 +85,9 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("policy_noise target_policy_noise target_smoothing_sigma", "TD3.target_noise"),
     ("target_noise_clip target_smoothing_clip", "TD3.noise_clip"),
     ("policy_freq policy_frequency update_actor_interval", "TD3.policy_delay"),
-    ("use_sde optimize_memory_usage", "", "offpcc has no counterpart"),
+    ("use_sde optimize_memory_usage q_func_factory", "", "offpcc has no counterpart"),
+    ("action_scaler", "", "actions are always scaled to the bounds of the environment"),
+    ("_init_setup_model monitor_wrapper create_eval_env", "", "offpcc needs no such setting"),
     # offline algorithms
     ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
     ("with_q_entropy", "CQL.backup_entropy"),
@@ -107,8 +114,12 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("num_min_qs", "ActorCritic.target_subset"),
     ("dropout_rate", "ActorCritic.dropout ActorCritic.actor_dropout", "the second is the actor's"),
     ("frac", "dataset.best_fraction"),
-    ("normalize observation_scaler", "ActorCritic.normalize_observations"),
-    ("normalize_reward", "dataset.return_range ActorCritic.reward_scale", "the first is for recorded data"),
+    ("normalize scaler observation_scaler", "ActorCritic.normalize_observations"),
+    (
+        "normalize_reward reward_scaler",
+        "dataset.return_range ActorCritic.reward_scale",
+        "the first is for recorded data",
+    ),
     # the run
     (
         "total_timesteps n_timesteps max_timesteps num_timesteps total_steps",
@@ -116,6 +127,11 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "the product of the two is the number of environment steps",
     ),
     ("n_epochs", "train.num_epochs"),
+    (
+        "train.n_steps",
+        "train.num_epochs train.num_steps_per_epoch",
+        "the product of the two is the number of steps of the loop",
+    ),
     ("n_steps_per_epoch", "train.num_steps_per_epoch"),
     ("learning_starts start_steps", "train.update_after"),
     ("train_freq", "train.update_every", "updates_per_step counts updates per environment step, not per round"),
@@ -123,9 +139,14 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("utd_ratio", "train.updates_per_step"),
     ("n_eval_episodes eval_episodes n_episodes n_evaluator_episode", "train.num_test_episodes_per_epoch"),
     ("eval_freq", "train.num_steps_per_epoch", "there is a test after each epoch"),
+    (
+        "eval_env evaluators",
+        "train.num_test_episodes_per_epoch",
+        "there is a test after each epoch, in an environment of its own",
+    ),
     ("n_envs collector_env_num", "environments.num_envs"),
     ("stop_value", "train.stop_return"),
-    ("save_freq checkpoint_freq", "Checkpoints.every_steps"),
+    ("save_freq checkpoint_freq save_interval", "Checkpoints.every_steps"),
     ("IQL.temperature", "IQL.beta", "beta multiplies the advantage in the weights of the actor"),
     (
         "max_episode_steps",
@@ -141,6 +162,27 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac",
     ),
     ("callback", "build.callbacks"),
+    ("logger_adapter", "build.loggers"),
+    (
+        "verbose progress_bar show_progress log_interval stats_window_size",
+        "",
+        "progress is always shown, with one line per epoch",
+        "train always shows progress; train(logger=offpcc.training.loggers.Loggers([])) shows none",
+    ),
+    (
+        "tensorboard_log tb_log_name experiment_name run_name with_timestamp",
+        "",
+        "a run's folder, below --results, holds its table, curve and TensorBoard files",
+        "offpcc.fit trains in a folder, with table, curve and TensorBoard files; train writes no files",
+    ),
+    (
+        "reset_num_timesteps",
+        "",
+        "a new run id starts anew, and --resume continues",
+        "train continues, and num_epochs counts from the start; a new learner starts anew",
+    ),
+    ("use_gpu gpu cuda", "", "the device is --device cuda", 'in offpcc that is device="cuda"'),
+    ("dataset", "", "the data set is --dataset", DATA),
     ("policy", "", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
     (
         "seed random_seed",
@@ -163,7 +205,7 @@ _OPTIONS = {
     "--episodes": "n_eval_episodes eval_episodes num_episodes n_episodes",
     "--num_envs": "n_envs",
     "--threads": "num_threads n_threads",
-    "--device": "cuda gpu",
+    "--device": "cuda gpu use_gpu",
     "--results": "log_dir logdir log_folder save_dir output_dir results_dir",
     "--resume": "checkpoint trained_agent continue",
     "--track": "wandb use_wandb",
@@ -246,8 +288,7 @@ ARGUMENTS = {
     **dict.fromkeys(("states", "obs", "observation"), "observations"),
     **dict.fromkeys(("next_states", "next_obs", "next_observation"), "next_observations"),
     **dict.fromkeys(("dones", "done", "terminated"), "terminations"),
-    "eval_env": "env",
-    "environment": "env",
+    **dict.fromkeys(("eval_env", "environment", "env_id", "env_name", "gym_id"), "env"),
     "truncated": "truncations",
     "file_path": "file",
     "path": "file",
@@ -255,21 +296,51 @@ ARGUMENTS = {
 
 # Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
 _AGENT = "act(observation) of the agent that train returns"
+_LEARN = "train(num_epochs=N, num_steps_per_epoch=M)"
+
+
+def _offpcc(names: str) -> list[str]:
+    return [f"offpcc.{name}" for name in names.split()]
+
+
 ATTRIBUTES = {
     "offpcc.evaluate_policy": "offpcc.evaluate(agent, env, episodes=N)",
     "offpcc.make_vec_env": 'environments={"num_envs": N} of a constructor, such as offpcc.SAC',
     "offpcc.MDPDataset": "offpcc.Dataset.from_arrays(observations=..., actions=..., ...)",
-    "offpcc.PPO": "offpcc has no on-policy algorithm",
-    "offpcc.DQN": "offpcc has no algorithm for discrete actions",
+    **dict.fromkeys(_offpcc("PPO RecurrentPPO A2C TRPO"), "offpcc has no on-policy algorithm"),
+    **dict.fromkeys(_offpcc("DQN QRDQN DiscreteSAC"), "offpcc has no algorithm for discrete actions"),
+    **{
+        f"{name}Config": f"{name.replace('Plus', '')}(env, ...) builds a learner"
+        for name in _offpcc("DDPG TD3 SAC BC BCQ CQL IQL AWAC CRR TD3PlusBC ReBRAC CalQL")
+    },
+    "offpcc.ReplayBuffer": "offpcc.data.ReplayBuffer; buffer={...} of a constructor, such as offpcc.SAC, sets its size",
+    "offpcc.datasets": 'offpcc.Dataset; dataset="hopper-medium-v2" takes the names of D4RL',
+    "offpcc.load_learnable": "offpcc.load(FILE)",
     "offpcc.algos": "offpcc.SAC and so on build a learner; offpcc.algorithms has the classes",
-    "learner.learn": "train(num_epochs=N)",
-    "learner.fit": "train(num_epochs=N)",
-    "learner.fit_online": "train(num_epochs=N)",
-    "learner.act": _AGENT,
-    "learner.predict": _AGENT,
+    "learner.learn": f"{_LEARN}: N * M environment steps",
+    "learner.fit": f"{_LEARN}: N * M updates; {DATA}",
+    "learner.fit_online": _LEARN,
+    **dict.fromkeys(("learner.act", "learner.predict"), _AGENT),
+    "learner.sample_action": _AGENT.replace("observation", "observation, deterministic=False"),
     "learner.evaluate": "offpcc.evaluate(agent, env, episodes=N)",
+    "learner.collect": "offpcc.collect(env, agent, steps=N)",
     "learner.load": "offpcc.load(FILE)",
-    "agent.predict": "act(observation)",
+    **dict.fromkeys(
+        ("learner.load_model", "learner.load_replay_buffer", "learner.set_parameters"), "offpcc.load(FILE)"
+    ),
+    "learner.save_model": "save(FILE)",
+    "learner.save_replay_buffer": "save(FILE, buffer=True)",
+    "learner.save_policy": "save(FILE) of the agent that train returns",
+    "learner.replay_buffer": "buffer",
+    "learner.policy": "algorithm, or the agent that train returns",
+    "learner.num_timesteps": "loop.step",
+    **dict.fromkeys(
+        ("learner.env", "learner.get_env", "learner.set_env"), "offpcc.make(NAME); learners make their own"
+    ),
+    **dict.fromkeys(("learner.logger", "learner.set_logger"), "train(logger=...)"),
+    "learner.set_random_seed": "seed=N where the learner is built",
+    **dict.fromkeys((f"agent.{name}" for name in ("predict", "select_action", "get_action")), "act(observation)"),
+    "agent.sample_action": "act(observation, deterministic=False)",
     "agent.learn": "an agent only acts; train of the learner that offpcc.SAC or offpcc.build returns",
 }
 
@@ -294,4 +365,5 @@ OWN: dict[str, tuple[str, ...]] = {
         for binding in synonym.bindings
     },
     "capacity": SYNONYMS["buffer_size"].bindings,
+    **{name: (f"Recurrent.{name}",) for name in ("cell", "use_previous_action", "use_previous_reward")},
 }

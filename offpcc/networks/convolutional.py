@@ -118,8 +118,20 @@ def _layers(
             flat_dim = convolutions(torch.zeros(1, *shape)).shape[-1]
     except RuntimeError as error:
         _, kernels, strides = zip(*sizes, strict=True)
+        smaller = _fitting(min(shape[1:]), len(sizes))
         raise UserError(
             f"images of shape {shape} are too small for kernels {kernels} with strides {strides}: bind "
-            f"Convolutional.kernels and Convolutional.strides to smaller numbers"
+            f"Convolutional.kernels and Convolutional.strides to smaller numbers, such as {smaller[0]} and {smaller[1]}"
         ) from error
     return convolutions, nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
+
+
+def _fitting(width: int, num_layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return kernels and strides that fit images of this width."""
+    sizes = []
+    for _ in range(num_layers):
+        kernel, stride = min(3, width), 2 if width > 6 else 1
+        width = (width - kernel) // stride + 1
+        sizes.append((kernel, stride))
+    kernels, strides = zip(*sizes, strict=True)
+    return kernels, strides

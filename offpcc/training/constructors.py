@@ -6,14 +6,15 @@ There is one for each name of ``--algo``, in capital letters, and for each class
 
 from __future__ import annotations
 
+import functools
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     import torch
 
-    from offpcc.algorithms import ActorCritic
+    from offpcc.algorithms.variants import Entry
     from offpcc.data import Dataset
     from offpcc.data.buffers.base import BufferBuilder
     from offpcc.envs.make import EnvFunction
@@ -60,7 +61,7 @@ class Constructor(Protocol):
             dataset_fraction: see `env`.
             then_env_steps: see `env`.
             model: see `env`.
-            arguments: arguments of the algorithm's class, such as ``lr``.
+            arguments: arguments of the algorithm's class, such as ``lr``, and those of the memory, such as ``cell``.
 
         Raises:
             UserError: an argument does not exist or is invalid.
@@ -307,7 +308,7 @@ def _add() -> None:
     from offpcc.algorithms import variants
 
     for short, entry in variants.TABLE.items():
-        made = _constructor(short, entry.cls)
+        made = _constructor(short, entry)
         for name in (entry.cls.__name__, short.upper()):
             globals()[name] = made
 
@@ -321,41 +322,53 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _constructor(short: str, cls: type[ActorCritic]) -> Constructor:
+def _constructor(short: str, entry: Entry) -> Constructor:
     from offpcc.config.bindings import parameters, passed_by_us
+    from offpcc.networks import Recurrent
     from offpcc.training.experiment import build
+    from offpcc.utils.errors import UserError
 
+    cls = entry.cls
     name, known = cls.__name__, parameters(cls) - passed_by_us(cls)
     taken = [one for key, one in inspect.signature(build).parameters.items() if key not in ("algo", "algorithm")]
     options = {one.name for one in taken}
+    of_memory = set() if entry.memory is None else parameters(Recurrent) - passed_by_us(Recurrent)
+    encoder = "shared_encoder" if entry.memory == "shared" else "encoder"
 
     def construct(env: Any = None, *others: Any, **given: Any) -> Experiment:
         if others or (isinstance(env, str) and env.endswith("Policy")):
-            from offpcc.utils.errors import UserError
-
             raise UserError(
                 f'{name} takes the environment, and all others by name, as in offpcc.{name}("pendulum-v0", lr=3e-4). '
                 f"There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has a memory"
             )
-        arguments = {key: value for key, value in given.items() if key not in options}
+        arguments = {key: value for key, value in given.items() if key not in options | of_memory}
         for key in arguments.keys() - known:
-            _refuse(cls, key, known | options)
+            _refuse(entry, key, known | options | of_memory)
+        if memory := {key: given[key] for key in given.keys() & of_memory}:
+            built = arguments.get(encoder) or getattr(cls, f"default_{encoder}")
+            arguments[encoder] = functools.partial(built, **memory)
         return build(env, short, algorithm=arguments, **{key: given[key] for key in given.keys() & options})
 
+    def load(*_: Any, **__: Any) -> NoReturn:
+        raise UserError(f"{name}.load: in offpcc that is offpcc.load(FILE), and offpcc.Agent.load(FILE) for an actor")
+
+    construct.load = load  # type: ignore[attr-defined]
     construct.__name__ = construct.__qualname__ = name
     construct.__module__ = "offpcc"
+    memory_text = ", and those of the memory (`offpcc.networks.Recurrent`), such as ``cell``" if of_memory else ""
     construct.__doc__ = (
         f"Build an `Experiment` that learns by {name} (`{short}`); `train` trains it.\n\n{inspect.getdoc(cls)}\n\n"
-        f"Arguments: those of `offpcc.build`, and those of the class. Arguments that are not given take gin's "
-        f"binding if there is one, else the default."
+        f"Arguments: those of `offpcc.build`, and those of the class{memory_text}. Arguments that are not given take "
+        f"gin's binding if there is one, else the default."
     )
-    first, *others = (one.replace(default=None) if one.name == "env" else one for one in taken)
-    own = [one for key, one in _declared(cls).items() if key in known]
-    construct.__signature__ = inspect.Signature([first, *others, *own])  # type: ignore[attr-defined]
+    first, *rest = (one.replace(default=None) if one.name == "env" else one for one in taken)
+    own = {key: one for key, one in _declared(Recurrent).items() if key in of_memory}
+    own |= {key: one for key, one in _declared(cls).items() if key in known}
+    construct.__signature__ = inspect.Signature([first, *rest, *own.values()])  # type: ignore[attr-defined]
     return construct
 
 
-def _declared(cls: type[ActorCritic]) -> dict[str, inspect.Parameter]:
+def _declared(cls: type) -> dict[str, inspect.Parameter]:
     """Return the arguments of a class and its parents as keywords, by name; a child's comes first."""
     found: dict[str, inspect.Parameter] = {}
     for one in cls.__mro__[:-1]:
@@ -365,26 +378,31 @@ def _declared(cls: type[ActorCritic]) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _refuse(cls: type[ActorCritic], name: str, known: set[str]) -> None:
+def _refuse(entry: Entry, name: str, known: set[str]) -> None:
     """Raise for an argument that does not exist; name what takes it, or the nearest right names.
 
     Raises:
         UserError: always.
     """
-    from offpcc.config.bindings import nearest, parameters
+    from offpcc.algorithms.variants import TABLE
+    from offpcc.config.bindings import nearest, parameters, passed_by_us
     from offpcc.config.synonyms import argument_hint
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.envs.vector.local import environments
+    from offpcc.networks import Recurrent
     from offpcc.training.run_fns import TRAIN_SETTINGS
     from offpcc.utils.errors import UserError
 
-    owner = cls.__name__
+    owner = entry.cls.__name__
     if name in TRAIN_SETTINGS:
         advice = f"train takes it: {owner}(...).train({name}=...)"
     elif name in parameters(environments):
         advice = f'give it to the environments: environments={{"{name}": ...}}'
     elif name in parameters(ReplayBuffer) | parameters(RecurrentReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
+    elif entry.memory is None and name in parameters(Recurrent) - passed_by_us(Recurrent):
+        kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))
+        advice = f"it is a setting of a memory, which offpcc.{kin.cls.__name__} has"
     else:
-        advice = argument_hint(name, [one.__name__ for one in cls.__mro__], known) or nearest(name, sorted(known))
+        advice = argument_hint(name, [one.__name__ for one in entry.cls.__mro__], known) or nearest(name, sorted(known))
     raise UserError(f"{owner} takes no argument {name!r}; {advice}")

@@ -21,10 +21,11 @@ from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import specification
-from offpcc.config.synonyms import no_attribute
+from offpcc.config.synonyms import DATA, no_attribute
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -144,8 +145,9 @@ class Experiment:
                 ``Loggers([])`` shows nothing.
             callbacks: see `run_fns.train`; called after those given to `build`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, also
-                in later calls, except ``num_epochs`` and ``stop_return``. If num_epochs is neither given nor bound, it
-                is that of the last call; in the first call it is `DEFAULT_EPOCHS`, and a line says so.
+                in later calls, except ``num_epochs`` and ``stop_return``. ``num_epochs`` counts from the start. If it
+                is neither given nor bound, it is that of the last call: a finished training does nothing, and says
+                how to continue. In the first call it is `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -154,7 +156,7 @@ class Experiment:
         """
         note = ""
         if logger is not None and not hasattr(logger, "epoch"):
-            raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N")
+            raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N; {DATA}")
         if not isinstance(callbacks, list | tuple):
             raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
         refuse_unknown("train", settings, [*TRAIN_SETTINGS, "callbacks"])
@@ -608,7 +610,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         data = data.for_agent(algorithm)
         notices = [notice.text for notice in data.notices]
         for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
-            warn_of_data(f"{data.name}: {text}", stacklevel=5)
+            warn_of_data(f"{data.name}: {text}")
         sizes = {"num_envs": 1, "frame_stack": 1, **given}
         buffer = build_buffer(algorithm, observations, actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
@@ -623,6 +625,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     else:
+        if note := note_without_data(spec):
+            warn_of_data(note)
         buffer, interaction = interact(algorithm)
     for part, arguments in ((algorithm_class, spec.algorithm), (type(real_part(buffer)), spec.buffer)):
         loading.add_used(part, arguments)
@@ -643,6 +647,20 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         online=online,
         imagination=imagination,
         config=loading.operative(),
+    )
+
+
+def note_without_data(spec: RunSpec) -> str:
+    """Return a note on an algorithm that is made for recorded data and gets none, else ""."""
+    cls = find_algorithm(spec.algo)
+    if spec.dataset is not None or spec.init is not None or not getattr(cls, "is_offline", False):
+        return ""
+    entry = TABLE.get(spec.algo)
+    online = "sac" if entry is None else spec.algo.replace(entry.algorithm, "sac")
+    effect = "" if cls.has_critics else ", whose actions it copies, so it does not improve"
+    return (
+        f"{spec.algo} is made for recorded data, but no data set is given, so it learns from its own steps{effect}; "
+        f"name one with --dataset, or choose an algorithm for learning online, such as {online}"
     )
 
 
@@ -785,7 +803,7 @@ def build_buffer(
                 )
             setattr(buffer, setting, value)
     if warning := check_context_length(algorithm, buffer):
-        warn_of_data(warning, stacklevel=6)
+        warn_of_data(warning)
     return buffer
 
 

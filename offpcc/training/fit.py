@@ -47,6 +47,7 @@ from offpcc.training.experiment import (
     check_complete,
     check_context_length,
     closed_on_failure,
+    note_without_data,
     read_data,
     real_part,
 )
@@ -713,7 +714,8 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
     longest = _longest_episode(spec)
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
-    return [size, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+    notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
+    return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
 
 
 def _longest_episode(spec: RunSpec) -> int | None:

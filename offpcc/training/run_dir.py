@@ -107,8 +107,9 @@ class RunFolder:
         for file in (self.actor_best, self.actor_last, *others):
             if file.is_file():
                 return file
-        ids = sorted(path.name for path in self.path.glob("*") if RunFolder.at(path).status())
-        remedy = f"name a run in it, such as {self.path / ids[0]}" if ids else "train one first, or put its file there"
+        below = (path for depth in ("*", "*/*", "*/*/*") for path in sorted(self.path.glob(depth)))
+        run = next((path for path in below if RunFolder.at(path).status()), None)
+        remedy = f"name a run in it, such as {run}" if run else "train one first, or put its file there"
         raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
     def env(self) -> str:

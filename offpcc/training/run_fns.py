@@ -206,7 +206,7 @@ def train(
     if isinstance(algorithm, ActorCritic):
         planned = planned_updates(interaction, num_steps_in_all, update_after, updates_per_step)
         if warning := algorithm.updates_warning(planned):
-            warn_of_data(warning, stacklevel=2)
+            warn_of_data(warning)
     called = [as_callback(given) for given in callbacks]
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)

@@ -38,7 +38,7 @@ from offpcc.config.validation import (
 )
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
-from offpcc.data.datasets.load import MINARI
+from offpcc.data.datasets.load import MINARI, check_source
 from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
@@ -319,6 +319,8 @@ class RunSpec:
             seed = secrets.randbelow(MOST_DRAWN)
             tell(f"the seed {seed} was drawn; seed={seed} repeats this run")
         function = None
+        if dataset is not None:
+            check_source(dataset)
         if env is not None:
             check_env(env)
         if env is None or isinstance(env, str):

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 
 LONGEST_LINE = 500  # characters
 
@@ -39,9 +40,18 @@ class UserError(Exception):
 _is_command_line = ContextVar("is_command_line", default=False)
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (
-        re.compile(r'--gin "(dataset\.action_range)=([^"]*)"'),
-        r'Dataset.from_arrays(action_range=\2) or offpcc.configure(FILE, "\1=\2")',
+        re.compile(r'--gin "dataset\.(action_range|max_episode_steps)=([^"]*)"'),
+        r'Dataset.from_arrays(\1=\2) or offpcc.configure(FILE, "dataset.\1=\2")',
     ),
+    (
+        re.compile(r'bind it in the config, include one of configs/, or add --gin "train\.(\w+)=\.\.\."'),
+        r'give it, training={"\1": ...}, or bind it by offpcc.configure',
+    ),
+    (
+        re.compile(r'--resume --gin "[A-Z]\w*\.(\w+)=([^"]*)"'),
+        r'resume=True of offpcc.fit and algorithm={"\1": \2}',
+    ),
+    (re.compile(r'--gin "[A-Z]\w*\.(\w+)=([^"]*)"'), r"\1=\2"),  # of an algorithm
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
     (re.compile(r"leave --env out"), "give env=None"),
     (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),
@@ -83,6 +93,9 @@ def in_python(message: str) -> str:
     return message
 
 
+_PACKAGE = str(Path(__file__).parents[1])
+
+
 class DataWarning(UserWarning):
     """Warning about the data; training still works."""
 
@@ -100,10 +113,14 @@ def data_warnings_announced() -> Iterator[None]:
         _is_announced.reset(token)
 
 
-def warn_of_data(text: str, stacklevel: int) -> None:
-    """Give a `DataWarning`; `stacklevel` counts from the caller, as in `warnings.warn`."""
-    if not _is_announced.get():
-        warnings.warn(in_python(text), DataWarning, stacklevel=stacklevel + 1)
+def warn_of_data(text: str) -> None:
+    """Give a `DataWarning`, at the line that called offpcc."""
+    if _is_announced.get():
+        return
+    stacklevel, frame = 2, sys._getframe(1)
+    while frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)) and frame.f_back is not None:
+        stacklevel, frame = stacklevel + 1, frame.f_back
+    warnings.warn(in_python(text), DataWarning, stacklevel=stacklevel)
 
 
 def first_line(error: BaseException) -> str:

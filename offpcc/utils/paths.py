@@ -104,6 +104,8 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
     except UserError as error:
         raise UserError(f"{where}: import {module}: {error.message}") from error
     except ModuleNotFoundError as error:
+        if module.endswith(".py"):
+            raise UserError(f"{where}: import {module}: name a module without .py: {module[:-3]}") from error
         raise UserError(
             f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
             f"config, or installed; install it, or correct the name"

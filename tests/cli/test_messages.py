@@ -102,8 +102,9 @@ def test_an_empty_name_is_none(launch, option):
 
 def test_a_folder_of_runs_is_told_from_a_run(quick, launch, tmp_path):
     assert quick("sac")[0] == 0
-    code, _, err = launch("evaluate", run_folder(tmp_path).parent, "--env", "pendulum-p-v0")
-    assert code == 2 and f"name a run in it, such as {run_folder(tmp_path)}" in err
+    for folder in (run_folder(tmp_path).parent, tmp_path / "results"):
+        code, _, err = launch("evaluate", folder, "--env", "pendulum-p-v0")
+        assert code == 2 and f"name a run in it, such as {run_folder(tmp_path)}" in err
 
 
 def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_path):

@@ -69,6 +69,12 @@ def test_a_parameter_has_default_meaning_and_range(launch):
     assert "  train.num_epochs   (required)" in out
 
 
+def test_the_argument_in_python_is_told(launch):
+    out = launch("params", "rsac")[1]
+    assert out.endswith("it is an argument: offpcc.RecurrentSAC(ENV, alpha=1.0).\n")
+    assert "ENV" not in launch("params", "lru")[1]
+
+
 @pytest.mark.parametrize(
     ("name", "parameter"),
     [

@@ -1,13 +1,16 @@
 """Names of other libraries: each leads to a name that exists here, in gin, on the command line and in Python."""
 
 import argparse
+import operator
+import pkgutil
+import re
 
 import pytest
 
 import offpcc
 from offpcc.cli.main import parser
 from offpcc.config.bindings import configurables, parameters, passed_by_us
-from offpcc.config.synonyms import OPTIONS, OWN, SYNONYMS
+from offpcc.config.synonyms import ATTRIBUTES, OPTIONS, OWN, SYNONYMS
 from offpcc.training.experiment import build
 from offpcc.utils.errors import UserError
 
@@ -124,3 +127,13 @@ def test_an_argument_of_another_library_is_refused_with_our_name(given, told):
     with pytest.raises(UserError, match="cannot be built") as caught:
         build("pendulum-v0", "sac", **given)
     assert told in caught.value.message
+
+
+def test_the_names_in_hints_exist():
+    texts = [*ATTRIBUTES.values(), *(text for one in SYNONYMS.values() for text in (one.note, one.python or ""))]
+    for dotted in re.findall(r"(?<![\w/.])offpcc(?:\.[A-Za-z_]\w*)+", " ".join(texts)):
+        pkgutil.resolve_name(dotted)
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(8,))
+    for name, told in ATTRIBUTES.items():
+        if name.startswith("learner.") and not told.startswith(("offpcc", "act(", "seed=")):
+            operator.attrgetter(re.match(r"[\w.]+", told)[0])(learner)

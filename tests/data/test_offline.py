@@ -20,6 +20,7 @@ from gymnasium.wrappers import ClipReward
 
 import offpcc
 from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.variants import TABLE
 from offpcc.data import Dataset, load
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
@@ -219,6 +220,27 @@ def test_online_offline_algorithms_do_not_normalise_by_default(algo):
     learner = build("pendulum-v0", algo, algorithm=TINY)
     assert learner.algorithm.normalization is None
     learner.close()
+
+
+def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recwarn):
+    for algo, entry in TABLE.items():
+        if entry.memory is None and not entry.images and not entry.cls.imagination:
+            build("pendulum-v0", algo, algorithm=TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})).close()
+    build("pendulum-v0", "mbpo", algorithm=TINY).close()
+    offpcc.RecurrentBC("pendulum-v0", hidden_dims=(8,), hidden_dim=4).close()
+    told = [str(one.message) for one in recwarn.list]
+    assert [text.split(" is made for recorded data, but no ")[0] for text in told] == [*OFFLINE, "rbc"]
+    assert told[-1].endswith(
+        "does not improve; name one with dataset=, or choose an algorithm for learning online, such as rsac"
+    )
+    assert {one.filename for one in recwarn.list} == {__file__}, "the line that calls build"
+    short = ("--config", "test/template_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=10")
+    code, out, _ = launch("--env", "pendulum-v0", "--algo", "cql", *short)
+    assert code == 0
+    assert "note: cql is made for recorded data, but no data set is given, so it learns from its own steps; name" in out
+    assert launch("--env", "pendulum-v0", "--algo", "mopo", *short)[2].startswith(
+        "offpcc: mopo learns from recorded data; name them with --dataset"
+    )
 
 
 @pytest.mark.parametrize("algo", ["cbc", "ctd3_bc"])

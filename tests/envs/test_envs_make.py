@@ -162,6 +162,7 @@ def test_an_id_like_no_other_comes_with_the_list():
 def test_an_unknown_module_is_named():
     text = message("no_such_module:pendulum-v0")
     assert "there is no module 'no_such_module'" in text and "install it" in text
+    assert message("json.py:pendulum-v0").endswith("name a module without .py: json")
 
 
 def test_a_missing_simulator_is_named(monkeypatch):

@@ -1,6 +1,8 @@
 """Encoders: step by step as at once, resets, dimensions, and the alignment of their inputs."""
 
+import ast
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -336,6 +338,15 @@ def test_vectors_into_convolutions_are_refused():
 def test_images_that_are_too_small_are_refused():
     with pytest.raises(UserError, match=r"\(3, 8, 8\) are too small.*Convolutional\.kernels"):
         Convolutional(InputShape((3, 8, 8), 1))
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_the_proposed_kernels_fit(width):
+    many = {"channels": (4, 4, 4, 4), "kernels": (3, 9, 9, 3), "strides": (2, 2, 2, 1)}
+    with pytest.raises(UserError, match="too small") as told:
+        Convolutional(InputShape((3, width, 20), 1), **many)
+    kernels, strides = map(ast.literal_eval, re.search(r"such as (\(.*\)) and (\(.*\))$", told.value.message).groups())
+    Convolutional(InputShape((3, width, 20), 1), **{**many, "kernels": kernels, "strides": strides})
 
 
 def test_an_unknown_cell_is_refused():

@@ -29,6 +29,7 @@ from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.networks import Recurrent
+from offpcc.networks.cells import LRU
 from offpcc.training import constructors
 from offpcc.training import fit as fit_module
 from offpcc.training.checkpoint import read_checkpoint
@@ -37,7 +38,7 @@ from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import Callback
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, in_python
 from offpcc.utils.locks import FolderLock
 
 SMALL = {"hidden_dims": (8,)}
@@ -286,7 +287,7 @@ def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path, mo
     with pytest.raises(UserError) as caught:
         offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epochs=0)
     assert str(caught.value) == "train.num_epochs is 0; it has to be a whole number, 1 or more"
-    with pytest.raises(UserError, match=r'num_epochs is not set.*add offpcc.configure\(FILE, "train.num_epochs=..."\)'):
+    with pytest.raises(UserError, match=r'num_epochs is not set: give it, training=\{"num_epochs": \.\.\.\}, or bind'):
         fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
     fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
@@ -352,6 +353,40 @@ def test_a_wrong_argument_of_a_constructor_is_named(given, message):
         offpcc.SAC("pendulum-v0", **given)
     with pytest.raises(UserError, match="neither an environment nor a data set"):
         offpcc.SAC()
+
+
+@pytest.mark.parametrize(("name", "which"), [("RSAC", "encoder"), ("CRSAC_S", "shared_encoder")])
+def test_a_constructor_takes_the_settings_of_the_memory(name, which, tmp_path):
+    """As gin's bindings of `Recurrent`; a learner that was saved has them, too."""
+    make_env = Drift if name == "RSAC" else "pendulum-img-v0"
+    memory = {"cell": functools.partial(LRU, r_max=0.95), "hidden_dim": 6, "use_previous_action": True}
+    direct = getattr(offpcc, name)(make_env, **SMALL, **memory, num_layers=1)
+    direct.save(tmp_path / "saved.pt")
+    bindings = "cell = @LRU", "hidden_dim = 6", "num_layers = 1", "use_previous_action = True"
+    offpcc.configure(None, "LRU.r_max = 0.95", *(f"Recurrent.{binding}" for binding in bindings))
+    for other in (getattr(offpcc, name)(make_env, **SMALL), offpcc.load(tmp_path / "saved.pt", make_env)):
+        assert isinstance(getattr(other.algorithm, f"actor_{which}".replace("actor_shared", "shared")).cell, LRU)
+        assert_same(direct.algorithm.state_dict(), other.algorithm.state_dict())
+
+
+def test_learners_and_agents_are_printed_in_a_line():
+    learner = offpcc.RSAC(Drift, **SMALL, hidden_dim=4)
+    assert re.fullmatch(
+        r"<learner Drift rsac: RecurrentSAC with [\d,]+ parameters on cpu, 0 epochs trained>", repr(learner)
+    )
+    assert repr(offpcc.Agent(learner.algorithm)) == "<agent: RecurrentSAC on cpu, observations (2,), actions (1,)>"
+
+
+def test_a_hint_in_python_names_the_argument():
+    for told, ours in (
+        ('normalise (--gin "RecurrentSAC.normalize_observations=True")', "normalise (normalize_observations=True)"),
+        (
+            "--resume --gin \"SAC.nonfinite='raise'\"",
+            "resume=True of offpcc.fit and algorithm={\"nonfinite\": 'raise'}",
+        ),
+        ('--gin "dataset.max_episode_steps=N"', "Dataset.from_arrays(max_episode_steps=N) or offpcc.configure(FILE, "),
+    ):
+        assert in_python(told).startswith(ours)
 
 
 def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path, monkeypatch):
@@ -856,6 +891,20 @@ WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
     (lambda it: offpcc.SAC(3), "an environment cannot be 3; give a name"),
     (lambda it: offpcc.BC(dataset=5), "the data set is given as int; give a file"),
+    *(
+        (
+            functools.partial(lambda call, it: call(np.zeros(3)), call),
+            "the data set is given as ndarray; give a file, a D4RL",
+        )
+        for call in (
+            lambda data: offpcc.MOPO("pendulum-v0", dataset=data),
+            lambda data: RunSpec.make("pendulum-v0", "iql", dataset=data),
+        )
+    ),
+    (lambda it: offpcc.IQL("pendulum-v0", dataset={}), "Dataset.from_arrays(observations=..., actions=..., rewards="),
+    (lambda it: offpcc.IQL("pendulum-v0", dataset="x.hdf5"), "there is no file x.hdf5; give one that is there"),
+    (lambda it: it.train(offpcc.collect("pendulum-v0", None, 5)), "as in offpcc.IQL(env, dataset=data)"),
+    (lambda it: offpcc.RSAC("pendulum-p-v0", cell="lstn"), "Recurrent.cell is 'lstn'; it has to be one of lstm, gru"),
     (lambda it: offpcc.build("pendulum-v0", 5), "build.algo is 5; it has to be the name of an algorithm"),
     (lambda it: offpcc.build("pendulum-v0", "sac", algorithm=5), "build.algorithm is 5; it has to be a dictionary"),
     (lambda it: it.train(num_epochs="10"), "train.num_epochs is '10'; it has to be a whole number"),
@@ -945,6 +994,24 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
             r"terminations \(terminals\) missing; .*zeros if the task never ends. Steps .* are truncations",
         ),
         (lambda: offpcc.SAC("pendulum-v0").train(10_000), "train got 10000 for a logger; .* give num_epochs=N"),
+        (lambda: offpcc.SAC("pendulum-v0", verbose=1), "train always shows progress; "),
+        (lambda: offpcc.SAC("pendulum-v0", tensorboard_log="logs"), "offpcc.fit trains in a folder, with table"),
+        (lambda: offpcc.SAC("pendulum-v0", use_gpu=True), 'in offpcc that is device="cuda"$'),
+        (lambda: offpcc.SAC("pendulum-v0", env_id="e"), "in offpcc that is env$"),
+        (lambda: offpcc.SAC("pendulum-v0", cell="lru"), "a setting of a memory, which offpcc.RecurrentSAC has$"),
+        (lambda: offpcc.CSAC("pendulum-v0", num_layers=1), "which offpcc.ConvolutionalRecurrentSAC has$"),
+        (lambda: offpcc.RSAC("pendulum-p-v0", lstm_hidden_size=8), "in offpcc that is hidden_dim$"),
+        (
+            lambda: offpcc.build("pendulum-p-v0", "rsac", algorithm={"cell": "lru"}),
+            "'cell'; in offpcc that is Recurrent.cell",
+        ),
+        (lambda: offpcc.SAC("pendulum-v0").train(n_steps=9), "that is num_epochs and num_steps_per_epoch .the product"),
+        (lambda: offpcc.SAC("pendulum-v0").train(dataset=9), r"as in offpcc.IQL\(env, dataset=data\)$"),
+        (
+            lambda: offpcc.SAC("pendulum-v0").train(evaluators={}),
+            "in offpcc that is num_test_episodes_per_epoch .there",
+        ),
+        (lambda: offpcc.SAC.load("model.zip"), r"in offpcc that is offpcc.load\(FILE\), and offpcc.Agent.load"),
     ],
 )
 def test_names_and_habits_of_other_libraries_are_answered_with_ours(call, words):
@@ -991,6 +1058,12 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         ),
         (lambda: offpcc.nonsense, "module 'offpcc' has no attribute 'nonsense'"),
         (lambda: offpcc.SAC(Drift, **SMALL).learn(1000), "the learner has no attribute 'learn'; in offpcc: train("),
+        (lambda: offpcc.IQLConfig, "'IQLConfig'; in offpcc: offpcc.IQL(env, "),
+        (
+            lambda: offpcc.SAC(Drift, **SMALL).fit(5, n_steps=9),
+            "updates; the data is given where the learner is built, as in ",
+        ),
+        (lambda: offpcc.SAC(Drift, **SMALL).save_replay_buffer("f"), "in offpcc: save(FILE, buffer=True"),
         (lambda: offpcc.SAC(Drift, **SMALL).nonsense, "the learner has no attribute 'nonsense'"),
         (lambda: offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).predict(0), "the agent has .*; in offpcc: act"),
     ],

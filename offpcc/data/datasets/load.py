@@ -24,6 +24,20 @@ MINARI = "minari:"
 NOT_HASHED = "no hash of this file is published, so only its form was checked"
 
 
+def check_source(source: Any) -> None:
+    """Raise if a dataset is neither named nor a `Dataset`.
+
+    Raises:
+        UserError: it is something else, such as an array.
+    """
+    if not isinstance(source, str | Path | Dataset):
+        raise UserError(
+            f"the data set is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "
+            f"offpcc.Dataset; of arrays, Dataset.from_arrays(observations=..., actions=..., rewards=..., "
+            f"terminations=..., truncations=...) makes one"
+        )
+
+
 def load(
     source: str | Path,
     *,
@@ -47,11 +61,7 @@ def load(
     Raises:
         UserError: the dataset is not available, or its data is incomplete.
     """
-    if not isinstance(source, str | Path):
-        raise UserError(
-            f"the data set is given as {type(source).__name__}; give a file, a name, minari:ID or what "
-            f"offpcc.Dataset.from_arrays makes of arrays"
-        )
+    check_source(source)
     text = str(source)
     if text.startswith(MINARI):
         return read_minari(text.removeprefix(MINARI)).with_range(action_range)
