@@ -37,9 +37,9 @@ class ModelStep(NamedTuple):
     next_observations: Any  # (B, O)
     rewards: Any  # (B,)
     terminations: Any  # (B,), bool
-    uncertainty: Any  # `Uncertainty`
+    uncertainty: Any  # `Uncertainty`, or None if it was not asked for
     bounded: Any  # (B,), bool: whether the next observation left the range of the data and was moved back
-    mean_rewards: Any  # (B,), mean over the networks' means
+    mean_rewards: Any  # (B,), mean over the networks' means, or None as `uncertainty`
 
 
 @configurable
@@ -236,15 +236,15 @@ class DynamicsModel(nn.Module):
             observations: (B, k, O), oldest first.
             actions: (B, k, A) in [-1, 1].
             generator: draws members and noise; None for the mean over elites, without noise.
-            members: (B,), the place among the elites of the network that each row lives in; default: drawn.
+            members: (B,), index among the elites of each row's network; default: drawn.
             predicted: what the elites predict, if it is known.
-            with_uncertainty: False computes the network of each row alone, which is faster; `uncertainty` and
-                `mean_rewards` are None then.
+            with_uncertainty: False computes the network of each row alone on a CPU, which is faster, if rows draw
+                networks; `uncertainty` and `mean_rewards` are None then.
         """
         x = self.inputs(observations, actions)
         if generator is not None and members is None:
             members = torch.randint(len(self.elites), (len(x),), generator=generator, device=x.device)
-        if with_uncertainty or members is None:
+        if with_uncertainty or members is None or x.device.type != "cpu":
             predicted = predicted or self.predict(x.expand(len(self.elites), *x.shape), self.elites)
         uncertainty = mean_rewards = None
         if predicted is not None:

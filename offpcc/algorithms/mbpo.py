@@ -6,7 +6,7 @@ it. Most of each batch is imagined. `Imagination` (`offpcc.training.imagination`
 Differs from the authors' code:
 
 - The model is trained with AdamW and one weight decay for all layers, with ReLU, and with new Adam moments each time.
-- The imagined transitions of the last 20 rounds are kept (`Imagination.keep`), not those of the last training.
+- The imagined transitions of the last 20 rounds are kept (`Imagination.keep`), in the code those of 1,000 steps.
 - SAC is that of its page: its temperature's loss uses log alpha.
 """
 

@@ -74,7 +74,7 @@ class GaussianEnsemble(nn.Module):
         low, high = (bound if members is None else bound[members] for bound in (self.low, self.high))
         by_member = x.device.type == "cpu" and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear)
         if by_member and not torch.is_grad_enabled():
-            y = evaluate_perceptrons(x, weights, range(self.num) if members is None else members.tolist())
+            y = evaluate_perceptrons(x, weights, members)
         else:
             weights = weights if members is None else [weight[members] for weight in weights]
             y = perceptrons(x, weights) if by_member else self._layer_by_layer(x, weights)

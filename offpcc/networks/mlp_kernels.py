@@ -77,13 +77,13 @@ def perceptrons(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     return y
 
 
-def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Sequence[int]) -> Tensor:
-    """Run the MLPs `members` on x (N, M, in) -> (N, M, out), without gradients; hidden layers reuse their memory."""
+def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Tensor | None = None) -> Tensor:
+    """Run the MLPs `members` (N,), by default all, on x (N, M, in) -> (N, M, out) on a CPU, without gradients."""
     weights, biases = parameters[::2], parameters[1::2]
     rows_at_once = min(rows_of_block(weight.shape[2] for weight in weights), x.shape[1])
     hidden = [x.new_empty(rows_at_once, weight.shape[2]) for weight in weights[:-1]]
     y = x.new_empty(*x.shape[:2], weights[-1].shape[2])
-    for number, member in enumerate(members):
+    for number, member in enumerate(range(len(x)) if members is None else members.tolist()):
         layers = [(weight[member], bias[member]) for weight, bias in zip(weights, biases, strict=True)]
         for start in range(0, x.shape[1], rows_at_once):
             read, written = x[number, start : start + rows_at_once], y[number, start : start + rows_at_once]

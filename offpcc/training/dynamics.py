@@ -182,7 +182,7 @@ class ModelFit:
             parameters, settings.lr, weight_decay=settings.weight_decay, fused=model.device.type in ("cpu", "cuda")
         )
         self.epoch = self.waited = 0
-        self.best = self.errors()
+        self.best = np.full_like(self.errors(), np.inf)  # an earlier model has learned from a part of the holdout
         self.kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
         self.progress: list[Progress] = []
 
@@ -213,13 +213,19 @@ class ModelFit:
         return tuple(part.view(*indices.shape, -1) for part in (x, y, ended))  # type: ignore[return-value]
 
     def errors(self) -> Array:
-        """Return the mean squared error of each member on the holdout, in normalised units, (N,)."""
-        total = np.zeros(self.model.num_members)
+        """Return the mean squared errors of the members on the holdout, in normalised units.
+
+        Returns:
+            (1, N); (2, N) if rewards have networks of their own: of observations, then of rewards.
+        """
+        parts = [slice(None)] if self.model.reward is None else [slice(-1), slice(-1, None)]
+        total = np.zeros((len(parts), self.model.num_members))
         with torch.no_grad():
             for start in range(0, len(self.held_out), BLOCK):
                 x, y, _ = self.tensors(self.held_out[start : start + BLOCK])
                 mean = self.model.predict(x.expand(self.model.num_members, *x.shape)).mean
-                total += (mean - y).square().mean(-1).sum(1).double().cpu().numpy()
+                error = (mean - y).square()
+                total += [error[..., part].mean(-1).sum(1).double().cpu().numpy() for part in parts]
         return total / len(self.held_out)
 
     def orders(self) -> Array:
@@ -267,10 +273,11 @@ class ModelFit:
         self.best = np.where(is_better, errors, self.best)
         members = torch.from_numpy(is_better).to(self.model.device)
         for name, parameter in self.model.named_parameters():
-            self.kept[name][members] = parameter.detach()[members]
+            better = members[-1 if name.startswith("reward.") else 0]
+            self.kept[name][better] = parameter.detach()[better]
         self.waited = 0 if is_better.any() else self.waited + 1
         self.epoch += 1
-        progress = Progress(self.epoch, total / num_updates, errors.tolist(), self.waited)
+        progress = Progress(self.epoch, total / num_updates, self._joint(errors), self.waited)
         self.progress.append(progress)
         return progress
 
@@ -284,19 +291,25 @@ class ModelFit:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.copy_(self.kept[name])
-        best = np.sort(np.argsort(self.best, kind="stable")[: model.num_elites])
+        best = np.sort(np.argsort(self.best[0], kind="stable")[: model.num_elites])
         model.elites.copy_(torch.from_numpy(best))
         model.facts |= {
             "num_epochs": self.epoch,
             "num_transitions": len(self.data),
             "num_held_out": len(self.held_out),
-            "holdout_errors": self.best.tolist(),
+            "holdout_errors": self._joint(self.best),
             "elites": best.tolist(),
             **self._rewards(),
             **(measure(model, self.data) if is_measured else {}),
         }
         if model.termination == LEARNED:
             model.facts |= self._classified()
+
+    def _joint(self, errors: Array) -> list[float]:
+        """Return errors (1, N) or (2, N) as means over observations and the reward, (N,)."""
+        weights = None if len(errors) == 1 else [self.model.observation_dim, 1]
+        joint: list[float] = np.average(errors, 0, weights).tolist()
+        return joint
 
     def _rewards(self) -> dict[str, float]:
         """Return the largest, the smallest and the mean reward."""

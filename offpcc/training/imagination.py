@@ -143,10 +143,11 @@ def bound_options(
             ``(20_000, 100_000, 1, 15)`` it grows from 1 to 15 between these steps. Default: the algorithm's.
         steps_per_update: imagined steps per update of the agent.
         every: updates between two rounds of rollouts.
-        capacity: imagined transitions that are kept; with memory, this number divided by the length of the longest
-            episode.
-        keep: rounds of rollouts that are kept. Default: 20 in MBPO, whose older ones come from worse models; else as
-            many as `capacity` holds.
+        capacity: largest number of imagined transitions that are kept; with memory, recorded steps before a rollout
+            count, too.
+        keep: number of rounds of rollouts whose transitions are kept, if no rollout ends early; then it is more.
+            Default: 20 where a run trains its model, because older rounds come from worse models; else as many as
+            `capacity` holds.
         real_share: share of real items in a batch, at least one of each kind unless it is 0 or 1; default: 0.05, in
             COMBO and NEUBAY 0.5.
         start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
@@ -192,6 +193,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     bound = bound_options()
     check("Imagination", rules_of(bound_options), bound)
     given = {name: value for name, value in bound.items() if value is not None}
+    if data:
+        given.setdefault("keep", None)  # all rounds are of one model
     plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
     tuned = tuned_pair(plain, data)
     own = dict(algorithm.imagination)
@@ -228,17 +231,18 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
         real: the buffer of real transitions.
         longest: length of the longest episode.
     """
-    length = options.length if isinstance(options.length, int) else max(options.length[2:])
-    most = options.capacity
-    if options.keep is not None:
-        rollouts = math.ceil(options.steps_per_update * options.every / length)
-        most = min(most, options.keep * rollouts * (length + 1))
-    if not real.holds_episodes:
-        return most
-    before = longest if options.prefix is None else options.prefix
-    if real.segment_len is not None:
-        before = min(before, real.segment_len + real.burn_in)
-    return max(most // (before + length + 1), 1)
+    lengths = [options.length] if isinstance(options.length, int) else [int(x) for x in options.length[2:]]
+    rows = max(lengths) + 1  # of a rollout
+    if real.holds_episodes:
+        before = longest if options.prefix is None else options.prefix
+        if real.segment_len is not None:
+            before = min(before, real.segment_len + real.burn_in)
+        rows += before
+    fits = max(options.capacity // rows, 1) if real.holds_episodes else options.capacity
+    if options.keep is None:
+        return fits
+    rollouts = math.ceil(options.steps_per_update * options.every / min(lengths))
+    return min(fits, options.keep * rollouts * (1 if real.holds_episodes else min(lengths) + 1))
 
 
 class Imagination(Callback):
@@ -347,6 +351,7 @@ class Imagination(Callback):
         if self.trains_model and run.loop.step >= self.next_training:
             self._train_model(run)
             self.next_training = run.loop.step + self.options.train_every
+            self.next_update = run.loop.num_updates  # the new model is played in at once
         if run.loop.num_updates < self.next_update:
             return
         if self.trains_model:
@@ -362,7 +367,7 @@ class Imagination(Callback):
             return self.options.length
         first, last, before, after = self.options.length
         passed = min(max((step - first) / (last - first), 0.0), 1.0)
-        return round(float(before + passed * (after - before)))
+        return math.floor(float(before + passed * (after - before)))
 
     def _train_model(self, run: Run) -> None:
         """Train a copy of the model on the real part of the buffer, and take it.
@@ -393,6 +398,8 @@ class Imagination(Callback):
     def play(self, algorithm: Any, number: int, length: int, run: Run | None = None) -> None:
         """Play `number` rollouts of at most `length` steps, and store them."""
         assert self.data is not None
+        if not algorithm.memoryless:
+            number = min(number, self.buffer.imagined.capacity)  # of episodes
         logs = []
         block = BLOCK if algorithm.memoryless else RECURRENT_BLOCK
         for start in range(0, number, block):

@@ -25,7 +25,7 @@ from offpcc.utils.rng import seed_global_generators
 ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT = "aleatoric", "epistemic", "deviation", "disagreement"
 TERMINAL, TRUNCATED = "terminal", "truncated"
 AT_ONCE = 256  # rollouts of `ImaginedEpisodes`
-MOST_EMPTY = 20  # times `AT_ONCE` rollouts without a step, after which the model is too uncertain for the actor
+MOST_EMPTY = 20  # rounds of rollouts without a step, after which an error is raised
 STREAM = 8  # separates these generators from others with the same seed
 
 
@@ -35,12 +35,12 @@ class Pessimism(NamedTuple):
     uncertainty: str = EPISTEMIC
     penalty: float = 0.0
     threshold: float = math.inf
-    ends: str = TRUNCATED
+    ends: str = TERMINAL
     end_reward: float = 0.0
 
     @property
     def has_effect(self) -> bool:
-        """Whether the uncertainty, a number in float32, can change a rollout."""
+        """True if a penalty or a threshold that float32 can reach is set."""
         return self.penalty != 0.0 or self.threshold < torch.finfo(torch.float32).max
 
 
@@ -62,7 +62,7 @@ class Log:
         num_stopped: number of rollouts that passed the threshold.
         num_ended: number of rollouts that the model terminated.
         num_bounded: number of steps whose next observation was moved back into the range of the data.
-        uncertainty: sum over all steps.
+        uncertainty: sum over the stored steps; 0 without pessimism.
     """
 
     def __init__(self, number: int) -> None:
@@ -127,7 +127,7 @@ def play(
         length: largest number of steps of a rollout.
         generator: draws the model's networks and noise.
         pessimism: what the uncertainty does.
-        members: (N,), the place among the elites of the network that each rollout lives in; None: each step draws one.
+        members: (N,), index among the elites of each rollout's network; None: each step draws one.
         mean_reward: whether the reward is the mean over networks.
         deterministic: whether the actor acts with the mode of its policy.
     """
@@ -141,6 +141,7 @@ def play(
     log, going = Log(number), np.arange(number)  # rollouts that have not ended
     for _ in range(length):
         chosen, memory = actor.act(Step(observed[:, -1], *previous, is_first), memory, deterministic=deterministic)
+        chosen = np.clip(chosen, -1.0, 1.0)  # an algorithm of one's own may act outside
         acted[:, -1] = chosen
         window = as_tensor(observed, model), as_tensor(acted, model)
         needs_all = pessimism.has_effect or mean_reward
@@ -244,7 +245,7 @@ class ImaginedEpisodes:
         self.model, self.data = model, Transitions(rows, model.history)
         self.length, self.deterministic = length, deterministic
         rounding = 1.0 + 1e-5  # of other batch sizes
-        self.pessimism = Pessimism(threshold=model.facts["uncertainty"][EPISTEMIC]["1"] * rounding)
+        self.pessimism = Pessimism(ends=TRUNCATED, threshold=model.facts["uncertainty"][EPISTEMIC]["1"] * rounding)
         drawn = np.random.SeedSequence((seed, STREAM)).generate_state(4) >> 1
         self.draw = np.random.default_rng(drawn[0])
         self.generator = torch.Generator(model.device).manual_seed(int(drawn[1]))

@@ -197,7 +197,32 @@ def test_the_least_errors_on_the_holdout_are_kept():
     fit.finish()
     np.testing.assert_allclose(fit.errors(), fit.best, rtol=1e-5)
     assert (fit.best <= np.min(seen, 0) / 0.99 + 1e-12).all()
-    assert set(fit.model.elites.tolist()) == set(np.argsort(fit.best)[:2].tolist())
+    assert set(fit.model.elites.tolist()) == set(np.argsort(fit.best[0])[:2].tolist())
+
+
+def test_rewards_of_their_own_networks_keep_their_own_best_weights(monkeypatch):
+    fit = small(linear_data(), reward_hidden_dims=(8,))
+    assert fit.errors().shape == (2, 3)
+    errors = iter(np.array([[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], [[2.0, 0.5, 1.0], [0.5, 2.0, 1.0]]]))
+    monkeypatch.setattr(fit, "errors", lambda: next(errors))
+    fit.run_epoch()
+    first = {name: value.clone() for name, value in fit.kept.items()}
+    fit.run_epoch()
+    for name, parameter in fit.model.named_parameters():
+        is_new = [True, False, False] if name.startswith("reward.") else [False, True, False]
+        for member in range(3):
+            source = parameter.detach() if is_new[member] else first[name]
+            assert torch.equal(fit.kept[name][member], source[member]), name
+    np.testing.assert_array_equal(fit.best, [[1.0, 0.5, 1.0], [0.5, 1.0, 1.0]])
+
+
+def test_a_model_that_is_trained_again_is_compared_with_its_own_epochs():
+    """A part of the new holdout was learned before, so the old error on it would be too good to be passed."""
+    first = small(linear_data(), {"max_epochs": 30})
+    trained(first)
+    again = ModelFit(first.model, linear_data().rows, ModelTraining(max_epochs=1), 1)
+    assert again.run_epoch().patience == 0
+    assert np.isfinite(again.best).all()
 
 
 def test_training_stops_when_no_member_improves():
@@ -389,7 +414,7 @@ def real(episodes=6, reward_scale=1.0, reward_shift=0.0, still_action=False):
 def test_recordings_of_a_robot_train_a_sensible_model(given):
     data = real(**given)
     fit = small(data, {"max_epochs": 12, "lr": 3e-3, "batch_size": 32, "patience": 12})
-    start = fit.best.copy()
+    start = fit.errors()
     model = trained(fit)
     assert (fit.best < 0.5 * start).all()
     assert all(torch.isfinite(value).all() for value in model.state_dict().values())

@@ -15,7 +15,7 @@ from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
 from offpcc.training import dynamics
 from offpcc.training.dynamics import ModelTraining, find_or_train, fingerprint
-from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
+from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
 from offpcc.training.metrics import Loop
 from offpcc.training.spec import data_name
 from offpcc.utils import signals
@@ -140,3 +140,29 @@ def test_stacked_frames_are_refused():
     offpcc.configure(None, "make.wrappers = [@Concatenate]", "Concatenate.num = 3")
     with pytest.raises(UserError, match=r"stacks of 3 observations.*DynamicsModel\.history = 3"):
         offpcc.build("pendulum-p-v0", "mbpo", algorithm={"hidden_dims": (8,)})
+
+
+@pytest.mark.parametrize(
+    ("holds_episodes", "capacity", "expected"),
+    [
+        (False, 1_000_000, 4 * 100 * 4),  # 4 rounds of 100 rollouts of 3 steps and a last observation
+        (False, 1_000, 1_000),
+        (True, 1_000_000, 4 * 100),
+        (True, 5_000, 5_000 // (20 + 4)),  # the recorded steps before a rollout count
+    ],
+)
+def test_a_number_of_rounds_is_kept_in_a_buffer_of_any_kind(holds_episodes, capacity, expected):
+    options = ImaginationOptions(length=3, steps_per_update=3.0, every=100, keep=4, capacity=capacity)
+    real = SimpleNamespace(holds_episodes=holds_episodes, segment_len=None, burn_in=0)
+    assert imagined_capacity(options, real, longest=20) == expected
+
+
+def test_a_schedule_keeps_its_shortest_rollouts():
+    options = ImaginationOptions(length=(0, 10, 1, 15), steps_per_update=3.0, every=100, keep=4)
+    real = SimpleNamespace(holds_episodes=False, segment_len=None, burn_in=0)
+    assert imagined_capacity(options, real, longest=20) == 4 * 300 * 2
+
+
+def test_rounds_are_of_one_model_unless_a_run_trains_it():
+    assert imagination_options(MBPO, "mbpo", "").keep == 20
+    assert imagination_options(MBPO, "mbpo", "swings").keep is None
