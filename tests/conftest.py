@@ -119,6 +119,13 @@ def clean_slate(monkeypatch):
     gin.clear_config()
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
+    """A run of a test without the marker `pictures` ends without curve and video, which take longer than the run."""
+    if not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+
+
 @pytest.fixture
 def hopper(tmp_path, monkeypatch):
     """A file under D4RL's name of data that is tested in an environment."""

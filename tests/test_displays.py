@@ -102,6 +102,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.pictures
 @pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
 def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
     monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be

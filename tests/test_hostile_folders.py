@@ -24,6 +24,8 @@ WORDS = {
     "check": ("check", "--dataset", "data.hdf5", "--env", "pendulum-p-v0"),
 }
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):

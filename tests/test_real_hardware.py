@@ -190,6 +190,7 @@ def test_a_run_may_take_the_binding_when_it_is_resumed_and_leave_it_again(launch
 SHARED = ("environments.shared_with_tests=True", "train.num_test_episodes_per_epoch=2")
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("algo", ["sac", "rsac"])
 def test_training_and_tests_in_one_environment(launch, tmp_path, algo):
     code, _, err = train(launch, algo, *SHARED, "train.num_epochs=3")

@@ -154,7 +154,13 @@ def cases():
     yield ("folder", f"{NEW}/curve.png", TRAIN, 0, "the learning curve failed")
 
 
-@pytest.mark.parametrize(("kind", "place", "words", "code", "told"), list(cases()))
+CASES = [
+    pytest.param(*case, marks=pytest.mark.pictures) if case[1].endswith(("videos", "curve.png")) else case
+    for case in cases()
+]
+
+
+@pytest.mark.parametrize(("kind", "place", "words", "code", "told"), CASES)
 def test_only_regular_files_are_opened(world, tmp_path, kind, place, words, code, told):
     folder = tmp_path / "world"
     shutil.copytree(world, folder)

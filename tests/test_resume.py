@@ -190,8 +190,7 @@ def test_a_finished_run_whose_checkpoint_is_gone_stays_as_it_is(quick, tmp_path)
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, monkeypatch, has_checkpoint):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_bindings_are_checked_before_a_run_is_called_finished(quick, tmp_path, has_checkpoint):
     quick("sac")
     folder = run_folder(tmp_path)
     if not has_checkpoint:
@@ -367,8 +366,7 @@ def _beheaded(text):
     ],
     ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder", "fifo"],
 )
-def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, monkeypatch, change, told):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, change, told):
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
     folder = run_folder(tmp_path)
@@ -387,8 +385,7 @@ def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, m
         assert (folder / "progress_before.csv").read_text() == change(before.decode())
 
 
-def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path):
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'raise'")):  # with which a column comes
@@ -399,8 +396,7 @@ def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path, monkeypat
     assert not (run_folder(tmp_path) / "progress_before.csv").exists()
 
 
-def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path):
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
     table = run_folder(tmp_path) / "progress.csv"
@@ -415,7 +411,6 @@ def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_pat
 def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_that_was_removed(
     quick, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     returns = iter([9.0, 3.0, 5.0, 4.0])
     monkeypatch.setattr(
         "offpcc.training.run_fns.summary",
@@ -431,10 +426,9 @@ def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_tha
     assert json.loads((folder / "run.json").read_text())["best_test_return"] == 5.0
 
 
-def test_events_that_were_removed_are_written_again(quick, tmp_path, monkeypatch):
+def test_events_that_were_removed_are_written_again(quick, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
     assert quick("sac", bindings=[*bindings, "train.num_epochs=2"])[0] == 0
     shutil.rmtree(run_folder(tmp_path) / "tensorboard")

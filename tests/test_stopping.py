@@ -31,12 +31,6 @@ ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates
 LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
-
-
 @pytest.fixture
 def stop_at(monkeypatch):
     """Send a signal after so many turns of the loop."""

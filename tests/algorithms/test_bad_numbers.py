@@ -45,12 +45,6 @@ def spoil(monkeypatch):
     yield of
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """They take the longest, and follow from the rest."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
-
-
 def test_what_is_bad_about_a_tensor():
     assert bad(torch.ones(2, 3)) == bad(torch.tensor(1e38)) == bad(torch.ones(0)) == bad(torch.ones(2).int()) == ""
     assert bad(torch.tensor(-math.inf)) == "is -inf"
@@ -124,7 +118,7 @@ def test_skipped_updates_are_a_column(quick, tmp_path, spoil):
     assert not (run_folder(tmp_path) / "bad_batch.pt").exists()
 
 
-def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures, monkeypatch):
+def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, monkeypatch):
     bindings = ("train.num_epochs=2", "SAC.nonfinite='skip'", "Checkpoints.every_steps=100")
     assert quick("sac", bindings=bindings)[0] == 0
     folder = run_folder(tmp_path)
@@ -153,7 +147,7 @@ def test_a_run_whose_updates_are_all_skipped_stops(quick, tmp_path, no_pictures,
 @pytest.mark.parametrize(
     ("algo", "name", "owner"), [("sac", "SAC", "SAC"), ("rsac", "RecurrentSAC", "ActorCritic")], ids=["own", "parents"]
 )
-def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp_path, no_pictures, monkeypatch):
+def test_a_run_that_stopped_may_skip_from_there_on(algo, name, owner, quick, tmp_path, monkeypatch):
     """It comes to what it would have come to, had it been begun so."""
     buffer, folder = ReplayBuffer if algo == "sac" else RecurrentReplayBuffer, run_folder(tmp_path, algo=algo)
     bindings, skip = ("train.num_epochs=3", "Checkpoints.every=1"), f"{owner}.nonfinite='skip'"

@@ -27,6 +27,7 @@ MY_LAB, MY_MEMORY = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
 MINE_GIN = re.search(r"```\n(import my_lab.*?)```", CONTRIBUTING, re.DOTALL)[1]
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
     code, out, err = quick("sac")
     assert code == 0, err
@@ -495,8 +496,7 @@ def test_what_is_suggested_works(quick, launch, tmp_path):
     assert code == 0, err
 
 
-def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_an_unfinished_run_is_gone_on_with_by_its_own_config(quick, launch, tmp_path):
     assert quick("sac")[0] == 0
     (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
     _, _, err = quick("sac", bindings=["SAC.alpha=0.5"])

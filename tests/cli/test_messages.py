@@ -76,8 +76,7 @@ def test_going_on_where_there_is_nothing_is_told(quick, tmp_path):
     assert "so a new one starts" not in quick("sac", "--resume", bindings=["train.num_epochs=3"])[1]
 
 
-def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_going_on_without_a_config_names_what_is_not_there_and_what_is(launch, pendulum_file, tmp_path):
     named, data = ("--env", "pendulum-v0", "--algo", "bc"), ("--dataset", pendulum_file)
     resume = ("--resume", "--gin", "train.num_epochs=3")
     there = run_folder(tmp_path, "pendulum-v0_from_swings", "bc")

@@ -466,6 +466,7 @@ def test_data_of_ones_own_by_one_call():
 # What a run tells -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("algo", ["td3_bc", "rbc", "sac"])
 def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, launch, pendulum_file, tmp_path, algo):
     code, out, err = offline(algo, "--env", "pendulum-p-v0", "--dataset", pendulum_file)
@@ -482,6 +483,7 @@ def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, la
     assert code == 0, err
 
 
+@pytest.mark.pictures
 def test_without_an_environment_it_is_not_tested(offline, launch, unit_file, tmp_path):
     code, out, err = offline("iql", "--dataset", unit_file)
     assert code == 0, err
@@ -557,8 +559,7 @@ def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):
     ("algo", "recorded"),
     [("sac", False), ("rcql_s", False), *((algo, True) for algo in ("sac", "td3_bc", "iql", "bcq", "rbc", "rcql_s"))],
 )
-def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_path, monkeypatch, algo, recorded):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_a_runs_config_repeats_it(offline, quick, launch, pendulum_file, tmp_path, algo, recorded):
     data = ("--dataset", pendulum_file) if recorded else ()
     name = "pendulum-p-v0_from_swings" if recorded else "pendulum-p-v0"
     if recorded:

@@ -40,6 +40,7 @@ def assert_told_once(text, name=NAME):
     assert "misbehaving.py:" in lines[0] and "no data is lost" in lines[0] and "fix" in lines[0]
 
 
+@pytest.mark.pictures
 def test_a_finished_run_stays_finished(quick, launch, registered, tmp_path):
     words = ("--run_id", 1, "--save_dataset", tmp_path / "played.hdf5")
     code, out, err = quick("sac", *words, env=registered, bindings=["environments.num_envs=2"])
@@ -80,7 +81,6 @@ def test_commands_come_to_their_end(launch, registered, words):
 
 
 def test_what_was_made_of_one_that_closes(launch, quick, registered, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     recorded = tmp_path / "some.hdf5"
     with monkeypatch.context() as patch:
         patch.setattr(gymnasium.registry[NAME], "entry_point", Walk)

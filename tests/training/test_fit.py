@@ -40,12 +40,6 @@ OFFLINE = ("train.num_epochs=1", "train.num_steps_per_epoch=3")
 PROVENANCE = ("command", "resumes", "wandb_id", "threads")
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    """They take the longest, and follow from the rest."""
-    monkeypatch.setattr(module, "picture", lambda *rest: None)
-
-
 def spec(*bindings, algo="rsac", env="pendulum-p-v0", file=CONFIG, **given):
     """The description of a short run."""
     offpcc.configure(file, *(SHORT if file == CONFIG else OFFLINE), *bindings)

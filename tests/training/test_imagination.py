@@ -347,7 +347,6 @@ def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
 @pytest.fixture
 def train(launch, pendulum_file, monkeypatch, tmp_path):
     """Train a few steps in a model, of recorded data unless `online`."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path / "models"))
 
     def run(algo, *extra, env="pendulum-v0", online=False, bindings=()):
@@ -591,8 +590,7 @@ def test_an_agent_is_fine_tuned_in_a_model(train, launch, tmp_path):
     assert code == 2 and "cannot go on from" in err
 
 
-def test_d4rl_names_learn_online_without_their_data(launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_d4rl_names_learn_online_without_their_data(launch, tmp_path):
     given = ("--algo", "mbpo", "--config", "test/offline_short.gin")
     few = [one for one in SMALL if one.startswith(("train", "Actor"))]
     code, out, err = launch("--env", "hopper-medium-v2", "--online", *given, "--gin", *few, "train.update_after=500")

@@ -45,9 +45,8 @@ def slow(*values):
 
 
 @pytest.fixture
-def online(launch, pendulum_file, monkeypatch):
+def online(launch, pendulum_file):
     """Train a few steps from recorded data, and go on in the environment."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
 
     def run(algo, *extra, env="pendulum-v0", then=THEN, bindings=()):
         given = ("--dataset", pendulum_file, "--env", env, "--config", "test/offline_short.gin", *then)
@@ -170,8 +169,7 @@ gymnasium.register("unit-pendulum-v0", entry_point=UnitPendulum)
 
 
 @pytest.mark.slow
-def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path):
     settings = [one for one in SHORT if "tests" not in one and "test_episodes" not in one]
     given = ("--dataset", unit_file, "--algo", "iql", "--config", "test/offline_short.gin")
     code, _, err = launch(*given, "--gin", *settings)
@@ -499,7 +497,7 @@ def test_exploration_noise_that_an_algorithm_does_not_read_is_refused(online):
     assert code == 2 and "BCQ chooses its actions without this noise; leave it out" in err, err
 
 
-def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_path, monkeypatch):
+def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_path):
     def refused(*arguments):
         code, _, err = launch(*arguments)
         assert code == 2 and err.count("\n") == 1, err
@@ -510,7 +508,6 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert "for runs that learn from recorded data first" in refused("--env", "pendulum-v0", "--algo", "sac", *THEN)
     assert "above 0" in refused("--env", "pendulum-v0", *dataset, "--then_env_steps", "0")
     assert "is no folder of a run" in refused("--from", tmp_path / "nowhere", "--env", "pendulum-v0")
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     assert quick("sac")[0] == 0
     acted = tmp_path / "results" / "pendulum-p-v0" / "sac" / "1"
     assert "has learned in its environment" in refused("--from", acted, "--env", "pendulum-p-v0")
@@ -530,8 +527,7 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert "went online after epoch 1" in refused(*again, *THEN, "--gin", "train.num_epochs=2")
 
 
-def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
+def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_path):
     loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE))
     given = {"seed": 1, "dataset": pendulum_file, "then_env_steps": 240}
     offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "iql", **given), tmp_path / "both")

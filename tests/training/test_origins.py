@@ -9,12 +9,6 @@ from conftest import run_folder
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
 
-@pytest.fixture(autouse=True)
-def no_films(monkeypatch):
-    """A film takes longer than the run."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
-
-
 @pytest.fixture
 def swings(unit_file, tmp_path):
     """Files of one name in several folders; in each, the first reward differs."""

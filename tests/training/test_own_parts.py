@@ -58,6 +58,7 @@ def written(tmp_path, *lines):
 
 
 @pytest.mark.slow
+@pytest.mark.pictures
 def test_a_gin_file_names_callbacks_and_loggers(launch, tmp_path):
     code, out, err = launch(*written(tmp_path, *BINDINGS))
     assert code == 0, err

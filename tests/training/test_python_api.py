@@ -111,8 +111,7 @@ def test_a_function_trains_with_the_bytes_of_the_name():
 
 
 @pytest.mark.parametrize("algo", ["sac", "rsac"])
-def test_a_run_of_a_function_resumes_exactly(tmp_path, monkeypatch, algo):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_a_run_of_a_function_resumes_exactly(tmp_path, algo):
 
     def run(folder, num_epochs, resume=False):
         offpcc.configure("test/template_short.gin", f"train.num_epochs = {num_epochs}", "train.update_after = 100",
@@ -180,8 +179,7 @@ def test_a_function_that_makes_no_new_environment_is_refused():
         offpcc.make(make_drift, render_mode="rgb_array")
 
 
-def test_a_run_of_a_function_records_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_a_run_of_a_function_records_itself(tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 80")
     spec = RunSpec.make(Drift, "sac", save_dataset=tmp_path / "drift.hdf5")
     fit(spec, tmp_path / "run", announce=lambda line: None)
@@ -240,7 +238,7 @@ def three_threads():
     torch.set_num_threads(1)
 
 
-def test_building_and_training_keep_the_settings_of_the_process(three_threads, monkeypatch):
+def test_building_and_training_keep_the_settings_of_the_process(three_threads):
     offpcc.configure(None, "SAC.gamma = 0.9")
     bindings, seen = gin.config_str(), []
     learner = offpcc.build(Drift, "sac", algorithm=SMALL)
@@ -254,8 +252,7 @@ def test_building_and_training_keep_the_settings_of_the_process(three_threads, m
     assert gin.config_str() == bindings
 
 
-def test_fit_keeps_threads_and_global_generators(three_threads, tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_fit_keeps_threads_and_global_generators(three_threads, tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
@@ -279,8 +276,7 @@ def test_cudnn_is_deterministic_for_a_run_alone(monkeypatch):
 # Messages -------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path):
     with pytest.raises(UserError) as caught:
         offpcc.build("pendulum-v0", "sac", algorithm={"gamma": 2.0})
     assert str(caught.value) == caught.value.message and "In call to" not in str(caught.value)
@@ -389,8 +385,7 @@ def test_a_hint_in_python_names_the_argument():
         assert in_python(told).startswith(ours)
 
 
-def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path):
     settings = {**SHORT, "num_test_episodes_per_epoch": 2}
 
     def run(folder, num_epochs, resume=False):
@@ -607,8 +602,7 @@ def test_a_step_that_leads_nowhere_is_not_saved(tmp_path):
     assert again.final_observations.tolist() == [[2.0], [4.0]] and again.last_is_transition.all()
 
 
-def test_a_run_is_loaded_and_plotted(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_a_run_is_loaded_and_plotted(tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "train.num_steps_per_epoch = 50")
     folder = fit(RunSpec.make(Drift, "sac", results=tmp_path), announce=lambda line: None).folder
     run = offpcc.load_run(folder)
@@ -637,9 +631,8 @@ class Doubled(gymnasium.ObservationWrapper):
 
 
 @pytest.fixture
-def wrapped_run(tmp_path, monkeypatch):
+def wrapped_run(tmp_path):
     """A finished run with a wrapper, whose bindings are gone."""
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
     wrapped = "make.wrappers = [@Doubled]"
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 50", wrapped)
     result = fit(RunSpec.make("pendulum-v0", "sac", seed=4), tmp_path / "run", announce=lambda line: None)
@@ -678,8 +671,7 @@ def test_a_run_of_classes_that_are_not_imported_is_read(wrapped_run):
         wrapped_run.evaluate(1)
 
 
-def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *rest: None)
+def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):
     spec = RunSpec.make(make_drift, "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
     result = fit(spec, tmp_path / "run", announce=lambda line: None)
     with pytest.raises(
@@ -1029,8 +1021,7 @@ def test_a_reward_at_the_start_of_an_episode_is_not_read():
     np.testing.assert_array_equal(agent.act(observation, -7.0), first)
 
 
-def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "picture", lambda *given: None)
+def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp_path):
 
     def made(**given):
         def make_env():

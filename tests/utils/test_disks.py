@@ -36,9 +36,8 @@ def disk(tmp_path):
 
 
 @pytest.fixture
-def train(launch, monkeypatch):
+def train(launch):
     """Train in a folder of results; the exit code and what is told of errors."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
 
     def run(results, *extra, bindings=BINDINGS):
         name = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
@@ -112,7 +111,6 @@ def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
     """What is then advised is so."""
     results, away = tmp_path / "results", tmp_path / "away"
     bindings = ("Checkpoints.every_steps=100",)
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_epoch", lambda self, run: results.rename(away))
         code, _, err = quick("sac", bindings=bindings)

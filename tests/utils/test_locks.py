@@ -120,7 +120,6 @@ def test_a_lock_that_cannot_be_made_is_no_fault_of_its_own(tmp_path):
 
 def test_a_second_run_of_one_id_is_refused(quick, launch, tmp_path, monkeypatch):
     """While it trains, it can be evaluated, plotted and shown."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     told = []
 
     def on_epoch(self, run):
@@ -154,7 +153,6 @@ def test_a_run_that_is_refused_its_folder_begins_no_recording(quick, tmp_path, m
 
 def test_two_that_begin_at_once(quick, tmp_path, monkeypatch):
     """The other begins after this one has looked whether there is such a run, and before it makes its folder."""
-    monkeypatch.setattr("offpcc.training.fit.picture", lambda *rest: None)
     from offpcc.training import fit
 
     def build(*rest, **options):
