@@ -485,7 +485,7 @@ def test_cues_and_goals_that_leap_are_no_resets():
     assert not odd(examine(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
 
 
-@pytest.mark.parametrize("num_columns", [3, 400])
+@pytest.mark.parametrize("num_columns", [3, 160])
 @pytest.mark.parametrize(("ratio", "is_told"), [(9.0, False), (11.0, True)])
 def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there_are(num_columns, ratio, is_told):
     given = recorded()
