@@ -8,6 +8,9 @@ DOCS_VENV := .venv-docs
 RESULTS := $(or $(OFFPCC_RESULTS),results)
 QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --run_id 1
 
+# Containers often set this. Then each process that a test starts, and each collection of the tests, compiles all anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
   evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-models gallery docs links bench bench-growth \

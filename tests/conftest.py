@@ -31,6 +31,8 @@ FAST_CASES = {
     "algorithms/test_losses.py::test_losses_and_gradients": (
         "^(DDPG|TD3|SAC|SACN)-.*(critics?|layer norm|scaled)$|^(TD3|RLPD)-(memoryless|shared)-(a random s|residual)"
     ),
+    "algorithms/test_offline_learning.py::test_the_better_of_recorded_actions": "^(td3_bc|iql|awac)$",
+    "algorithms/test_offline_losses.py::test_losses_and_gradients": "^(memoryless|shared)-",
     "algorithms/test_pitfalls.py::test_a_time_limit_is_no_end": "^sac|^rdpg",
     "algorithms/test_pitfalls.py::test_episodes_of_any_length": "rsac|rdpg|riql",
     "algorithms/test_reading.py::test_a_new_algorithm_is_a_page_and_a_row": "SAC|CQL",
@@ -39,6 +41,7 @@ FAST_CASES = {
     "cli/test_jobs.py::test_runs_at_a_time": None,
     "cli/test_jobs.py::test_the_worst_exit_code": None,
     "cli/test_main.py::test_bad_input_to_other_commands_gets_one_clear_message": "[025]$",
+    "cli/test_main.py::test_four_ways_of_starting": "inside|command",
     "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^[^-]*[aeiou][^-]*$",
     "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": None,
     "data/datasets/test_dtypes.py::test_every_type_and_shape": "bc|sac",

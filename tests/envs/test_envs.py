@@ -175,6 +175,7 @@ def test_spaces_and_episodes_hold_over_random_steps(row, opened):
 
 
 @pytest.mark.slow
+@pytest.mark.learning
 def test_spaces_and_episodes_hold_over_many_random_steps(row, opened):
     check_random_steps(row, opened(make, scale_actions=True), num_steps=10_000)
 

@@ -485,7 +485,7 @@ def test_cues_and_goals_that_leap_are_no_resets():
     assert not odd(examine(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
 
 
-@pytest.mark.parametrize("num_columns", [3, 400])
+@pytest.mark.parametrize("num_columns", [3, 160])
 @pytest.mark.parametrize(("ratio", "is_told"), [(9.0, False), (11.0, True)])
 def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there_are(num_columns, ratio, is_told):
     given = recorded()
@@ -527,7 +527,7 @@ def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
 
 def test_columns_of_a_cloud_of_points_are_taken_together():
     data = of_lengths(300, 300, cut=[0, 1])
-    cloud = np.random.default_rng(0).normal(size=(600, 1000)).astype(np.float32)
+    cloud = np.random.default_rng(0).normal(size=(600, 200)).astype(np.float32)
     examination = examine(replace(data, observations=cloud, final_observations=cloud[:2]))
     assert [spread.what for spread in examination.spreads[3:]] == ["observation", "action 0"]
 
