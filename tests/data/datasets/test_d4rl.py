@@ -370,5 +370,5 @@ def test_with_next_observations_none_is_lost_and_none_leads_across_an_end():
 
 @pytest.mark.parametrize("read", [load, qlearning_dataset])
 def test_arrays_that_are_no_data_set_yet_are_told_how_to_become_one(read):
-    with pytest.raises(UserError, match=r"given as dict; .*offpcc\.Dataset\.from_arrays makes of arrays"):
+    with pytest.raises(UserError, match=r"given as dict; .*of arrays, Dataset\.from_arrays.* makes one"):
         read({"observations": np.zeros((3, 2))})
