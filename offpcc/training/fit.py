@@ -762,7 +762,7 @@ def _describe_segments(buffer: Any, longest: int | None) -> list[str]:
         return []
     return [
         f"note: learning sees {seen} steps together, of episodes of up to {longest:,}: the agent cannot learn to "
-        f"remember longer (RecurrentReplayBuffer.segment_len and burn_in; docs/partial_observability.md)"
+        f"remember longer; raise RecurrentReplayBuffer.segment_len, or bind it to None to learn from whole episodes"
     ]
 
 
