@@ -178,6 +178,7 @@ def waits(function):
                     "stride",
                     "is_autocast_enabled",
                     "is_grad_enabled",
+                    "is_exporting",
                     "fits",
                     "is_that_of",
                 }:

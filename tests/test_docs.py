@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import offpcc
+from offpcc.cli.options import COMMANDS
+from offpcc.training.constructors import NAMES
 
 ROOT = Path(offpcc.__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the package is installed without its pages")
@@ -36,6 +38,14 @@ def test_generated_parts_are_up_to_date():
         [sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_reference_has_every_command_and_function():
+    commands = (ROOT / "docs/reference/command_line.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"<!-- generated: command {name} -->" not in commands] == []
+    api = (ROOT / "docs/reference/python_api.md").read_text(encoding="utf-8")
+    names = [name for name in offpcc.__all__ if name not in (*NAMES, "__version__", "configurable")]
+    assert [name for name in names if f"<!-- generated: api offpcc.{name} -->" not in api] == []
 
 
 def test_the_readme_is_short():

@@ -33,6 +33,7 @@ from offpcc.envs.make import env_options, simulator
 from offpcc.envs.rendering import has_screen
 from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
+from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
@@ -414,6 +415,37 @@ def find_actor(
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
     loading.load_for_actor(config, run.config, modules)
     return run, file / run.actor().name if file.is_dir() else file
+
+
+def export_actor(folder: Path, out: Path | None, env: str | None, config: str | None, modules: Sequence[str]) -> int:
+    """Export a saved actor, and print its inputs and outputs.
+
+    Raises:
+        UserError: see `offpcc.export`.
+    """
+    run, file = find_actor(folder, config, modules)
+    known = env or (run.details().get("env") if folder.is_dir() else None)
+    made = None
+    try:
+        if known:
+            made = configured_make(env or run.env())()
+    except UserError as error:
+        if env:
+            raise
+        print(f"note: the contract has no control rate, as {shown(str(known))} cannot be made: {error.message}")
+    try:
+        done = export(file, out, env=made)
+    finally:
+        if made is not None:
+            made.close()
+    print(f"{file}, {done.contract['algorithm']}")
+    print(f"file      {done.file} ({done.file.stat().st_size / 1e6:.1f} MB)")
+    print(f"contract  {done.contract_file}")
+    for kind in ("inputs", "outputs"):
+        print(f"{kind:8}  " + ", ".join(f"{port['name']} {tuple(port['shape'])}" for port in done.contract[kind]))
+    print(f"checked   on random observations: actions in [-1, 1] differ by at most {done.difference:.1e}")
+    print(f"one step  {done.latency.exported:.0f} us, in offpcc {done.latency.actor:.0f} us (medians, one thread)")
+    return 0
 
 
 def tell_returns(env: str, results: list[EpisodeResult]) -> None:

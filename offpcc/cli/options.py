@@ -27,6 +27,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.recipe:collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
+    "export": (
+        "offpcc.cli.commands:export_actor",
+        "Write a saved actor as ONNX, or for torch.export, with a contract, for machines without offpcc.",
+    ),
     "train-model": (
         "offpcc.cli.train_model:train_model",
         "Train a model of an environment on recorded data, for algorithms that imagine steps.",
@@ -279,6 +283,7 @@ TAKES = {  # the options of each command
     "--import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
+    "export": "folder --out --env --config --import",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
@@ -385,6 +390,14 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
     "train-model --resume": {"help": "Continue a training that was stopped."},
+    "export folder": {"help": "Export the actor in this folder of a run, or in this actor's file."},
+    "export --out": {
+        "required": False,
+        "metavar": "FILE.onnx|FILE.pt2",
+        "help": "Write the actor into this file, and its contract beside it, as JSON. The default is an ONNX file "
+        "beside the actor's.",
+    },
+    "export --env": {"help": "Take control rate and spaces from this environment. The default is that of the run."},
     "toy-model --out": {
         "metavar": "FILE.gif|FILE.mp4",
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",
