@@ -167,6 +167,7 @@ def test_the_names_beside_those_of_other_libraries_exist():
     assert len(named) > 30 and {*named} - {*known} - {"agent", "learner", "rsac", "rtd3", "rdpg"} == set()
 
 
+ZOO = "docs/zoo.md"  # its table is generated from the entries, which tests/cli/test_zoo.py plays again
 SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
 
 
@@ -175,7 +176,7 @@ def spreads(page):
     return {(mean.replace(",", ""), std.replace(",", "")) for mean, std in SPREAD.findall(page.read_text())}
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if spreads(ROOT / name)])
+@pytest.mark.parametrize("name", [name for name in OURS if spreads(ROOT / name) and name != ZOO])
 def test_published_numbers_are_those_of_the_results(name):
     known = [(float(mean), float(std)) for mean, std in spreads(ROOT / "results" / "README.md")]
 

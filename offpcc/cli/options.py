@@ -39,6 +39,7 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.toy_model:toy_model",
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
+    "zoo": ("offpcc.cli.zoo:zoo", "List the trained agents that come with offpcc, copy one, or play one."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--average": {
@@ -267,6 +268,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "action": {
+        "choices": ("list", "get", "play"),
+        "metavar": "list|get|play",
+        "help": "List all agents, copy the files of one, or show one.",
+    },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
@@ -286,6 +292,7 @@ TAKES = {  # the options of each command
     "export": "folder --out --env --config --import",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
+    "zoo": "action name --out --episodes",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
@@ -398,6 +405,15 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "beside the actor's.",
     },
     "export --env": {"help": "Take control rate and spaces from this environment. The default is that of the run."},
+    "zoo name": {"help": "The agent, as `offpcc zoo list` names it."},
+    "zoo --out": {
+        "type": arguments.path,
+        "required": False,
+        "metavar": "FOLDER",
+        "help": "Copy the files, or write the videos, into this folder. The default for a copy is a new folder with "
+        "the agent's name. Without the option, `play` opens a window if there is a screen.",
+    },
+    "zoo --episodes": {"default": 1, "help": "Play this many episodes. The default is 1."},
     "toy-model --out": {
         "metavar": "FILE.gif|FILE.mp4",
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",

@@ -188,7 +188,7 @@ def test_every_memory(tmp_path, cell, env, extras):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::offpcc.data.checks.check.DataWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm(tmp_path, algorithm):
     images = algorithm.startswith("c") and algorithm not in ("cql", "crr", "calql", "combo")
