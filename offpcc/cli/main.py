@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, params, envs, check, collect, train-model, toy-model.
+"""The command line: train, evaluate, plot, report, params, envs, check, collect, train-model, toy-model.
 
 The import has no side effects.
 
