@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from offpcc.training.experiment import build, configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
-    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot
+    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot, report
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "make",
     "plot",
     "qlearning_dataset",
+    "report",
     *NAMES,
 ]
 
@@ -66,7 +67,7 @@ _HOMES = {
     "load_model": "offpcc.training.dynamics",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
-        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot"), "offpcc.training.results"
+        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"
     ),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),

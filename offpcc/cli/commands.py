@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `plot`, `envs` and `check --env`; each is a function of its options."""
+"""The commands `evaluate`, `plot`, `report`, `envs` and `check --env`; each is a function of its options."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
 from offpcc.training.results import evaluate_from_data
 from offpcc.training.results import plot as plot_runs
+from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
@@ -176,6 +177,12 @@ def plot(
         if lost := losses.get((summary.environment, summary.label)):
             print(f"  {describe_losses(lost)}")
     print(output)
+    return 0
+
+
+def report(folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str) -> int:
+    """Write a table, a figure and a JSON file that compare runs, and print the table."""
+    report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
     return 0
 
 

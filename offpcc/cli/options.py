@@ -17,6 +17,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:plot",
         "Draw learning curves: mean and spread over run ids, a line for each setting.",
     ),
+    "report": (
+        "offpcc.cli.commands:report",
+        "Compare runs over seeds and tasks: a table with intervals, a figure and a JSON file.",
+    ),
     "params": ("offpcc.cli.params:params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
@@ -47,6 +51,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "default": 1,
         "metavar": "N",
         "help": "With --grid: draw the moving average over N values. The default is 1.",
+    },
+    "--baseline": {
+        "metavar": "NAME",
+        "help": "Print the probability that a run is better than a run of this algorithm, such as sac.",
     },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
@@ -192,6 +200,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Learn with this model of the recorded data, which offpcc train-model wrote. The default is one of the "
         "same data in $OFFPCC_MODELS_DIR, else models/; if there is none, it is trained there first.",
     },
+    "--normalise": {
+        "metavar": "d4rl|minmax|FILE",
+        "help": "Normalise returns: by D4RL's references, by the worst and the best run of each task, or by a TOML or "
+        'JSON file with lines such as "pendulum-p-v0" = [-1500, -150]. Returns of several tasks need it to be '
+        "aggregated.",
+    },
     "--num_envs": {
         "type": arguments.num_envs,
         "default": 20,
@@ -248,6 +262,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
     "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--test": {
+        "choices": ["last", "best"],
+        "default": "last",
+        "help": "Compare this test of each run. The best is too optimistic. The default is last.",
+    },
     "--then_env_steps": {
         "type": arguments.positive,
         "metavar": "N",
@@ -283,6 +302,7 @@ TAKES = {  # the options of each command
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
+    "report": "folder --out --baseline --normalise --test",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --gin "
@@ -333,6 +353,15 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "plot --output": {
         "default": Path("curves.png"),
         "help": "Write the picture into this file: PNG, PDF or SVG. The default is curves.png.",
+    },
+    "report folder": {"nargs": "+", "help": "Compare the runs in these folders: of runs, algorithms or environments."},
+    "report --out": {
+        "type": arguments.path,
+        "required": False,
+        "default": Path("report"),
+        "metavar": "NAME|FOLDER",
+        "help": "Write NAME.md, NAME.png and NAME.json, or report.md and so on into a folder that exists. The default "
+        "is report.",
     },
     "params name": {
         "help": "Explain this one: an algorithm as for --algo, a memory such as lstm, or a class or function of gin "
