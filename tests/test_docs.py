@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,8 @@ def steps(name):
         elif language == "" and all(re.match(r"include |import |[\w./]+ = ", line) for line in lines):
             written[f"part_{number}.gin"] = code
             found.append(("config", f"part_{number}.gin"))
+        elif language == "toml":
+            tomllib.loads(code)
         elif language != "text" and not code.startswith(("pip install ", "make ")):
             raise ValueError(f"{name} has a block that no test runs: {code}")
     imported = {word for code in written.values() for word in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import read_json
+from offpcc.utils.files import read_json, sha256
 from offpcc.utils.paths import PACKAGE, shown
 
 ZOO = CHECKOUT / "results" / "zoo" if CHECKOUT else PACKAGE / "zoo"
@@ -64,7 +63,7 @@ def find(name: str) -> tuple[Path, dict[str, Any]]:
     facts: dict[str, Any] = read_json(folder / FACTS)
     for file, digest in facts["files"].items():
         path = folder / file
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        if not path.is_file() or sha256(path) != digest:
             raise UserError(f"{path} is missing, or is not the published file; install offpcc again")
     return folder, facts
 
@@ -123,7 +122,7 @@ def play(name: str, out: Path | None, episodes: int) -> None:
 def digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of an agent except its facts."""
     files = (file for file in sorted(folder.iterdir()) if file.name != FACTS)
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    return {file.name: sha256(file) for file in files}
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:

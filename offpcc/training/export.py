@@ -26,7 +26,7 @@ from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import replacing, write_json
+from offpcc.utils.files import replacing, sha256, write_json
 from offpcc.utils.paths import as_path
 from offpcc.utils.spaces import PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
@@ -246,7 +246,7 @@ def export(
         if path.is_dir():
             facts = {"env": RunFolder.at(path).details().get("env")}
             path = RunFolder.at(path).actor()
-        facts["actor_sha256"] = _sha256(path) if path.is_file() else None
+        facts["actor_sha256"] = sha256(path) if path.is_file() else None
     if file is None and path is None:
         raise UserError("export got no file; name one, such as actor.onnx")
     file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
@@ -476,7 +476,3 @@ def _env_facts(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     space = getattr(env.observation_space, "dict_space", env.observation_space)
     facts = {"env": env.spec.id if env.spec else None, "observation_space": str(space)}
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -28,7 +28,7 @@ from offpcc.training.plotting import (
     read_progress,
 )
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.statistics import (
+from offpcc.training.seed_statistics import (
     FEWER_RESAMPLES,
     LEVEL,
     RESAMPLES,

@@ -506,7 +506,7 @@ def report(
 ) -> dict[str, Any]:
     """Compare runs over seeds, algorithms and tasks, as ``offpcc report`` does, and return all values.
 
-    The statistics are those of Agarwal et al. 2021 (arXiv:2108.13264); see `offpcc.training.statistics`.
+    The statistics are those of Agarwal et al. 2021 (arXiv:2108.13264); see `offpcc.training.seed_statistics`.
 
     Args:
         folders: folders of runs, algorithms or environments, or one of them.

@@ -188,6 +188,7 @@ def test_every_memory(tmp_path, cell, env, extras):
 
 
 @pytest.mark.slow
+@pytest.mark.learning  # minutes
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm(tmp_path, algorithm):

@@ -10,7 +10,7 @@ import pytest
 
 import offpcc
 from offpcc.cli.main import main
-from offpcc.training import statistics
+from offpcc.training import seed_statistics
 from offpcc.utils.errors import UserError
 
 TASKS = ("a-v0", "b-v0")
@@ -51,7 +51,7 @@ def test_the_interquartile_mean_is_scipys(number):
     stats = pytest.importorskip("scipy.stats")
     scores = np.random.default_rng(number).normal(size=(2, number))
     expected = stats.trim_mean(scores.reshape(-1), 0.25)
-    assert statistics.interquartile_mean(list(scores)) == pytest.approx(expected)
+    assert seed_statistics.interquartile_mean(list(scores)) == pytest.approx(expected)
 
 
 def test_the_probability_of_improvement_counts_pairs():
@@ -60,19 +60,21 @@ def test_the_probability_of_improvement_counts_pairs():
         np.mean([1.0 if x > y else 0.5 if x == y else 0.0 for x in one for y in other])
         for one, other in zip(ours, others, strict=True)
     ]
-    assert statistics.probability_of_improvement(ours, others) == pytest.approx(np.mean(counted))
+    assert seed_statistics.probability_of_improvement(ours, others) == pytest.approx(np.mean(counted))
     stats = pytest.importorskip("scipy.stats")
     u = stats.mannwhitneyu(ours[0], others[0]).statistic
-    assert statistics.probability_of_improvement(ours[:1], others[:1]) == pytest.approx(u / 6)
+    assert seed_statistics.probability_of_improvement(ours[:1], others[:1]) == pytest.approx(u / 6)
 
 
 def test_mean_median_gap_and_profile():
     tasks = [np.array([0.0, 0.5, 2.0]), np.array([1.0, 0.25])]
-    assert statistics.mean(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)
-    assert statistics.median(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)  # of two means
-    assert statistics.median(tasks[:1]) == 0.5
-    assert statistics.optimality_gap(tasks) == pytest.approx((1.5 / 3 + 0.75 / 2) / 2)
-    np.testing.assert_allclose(statistics.profile(tasks, np.array([0.1, 0.9])), [(2 / 3 + 1) / 2, (1 / 3 + 0.5) / 2])
+    assert seed_statistics.mean(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)
+    assert seed_statistics.median(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)  # of two means
+    assert seed_statistics.median(tasks[:1]) == 0.5
+    assert seed_statistics.optimality_gap(tasks) == pytest.approx((1.5 / 3 + 0.75 / 2) / 2)
+    np.testing.assert_allclose(
+        seed_statistics.profile(tasks, np.array([0.1, 0.9])), [(2 / 3 + 1) / 2, (1 / 3 + 0.5) / 2]
+    )
 
 
 def test_the_interval_is_that_of_all_resamples():
@@ -83,10 +85,10 @@ def test_the_interval_is_that_of_all_resamples():
         for first in itertools.product(tasks[0], repeat=3)
         for second in itertools.product(tasks[1], repeat=3)
     ]
-    low, high = statistics.interval(statistics.mean, tasks)
+    low, high = seed_statistics.interval(seed_statistics.mean, tasks)
     exact = np.quantile(every, [0.025, 0.975])
     np.testing.assert_allclose([low, high], exact, atol=0.15)
-    low, high = statistics.interval(statistics.mean, [np.array([1.0])])
+    low, high = seed_statistics.interval(seed_statistics.mean, [np.array([1.0])])
     assert np.isnan(low)
     assert np.isnan(high)
 
@@ -94,7 +96,7 @@ def test_the_interval_is_that_of_all_resamples():
 def test_the_tuning_budget_is_that_of_all_choices():
     scores = np.array([3.0, -1.0, 0.5, 7.0, 7.0])
     expected = [np.mean([max(chosen) for chosen in itertools.combinations(scores, k)]) for k in range(1, 6)]
-    np.testing.assert_allclose(statistics.expected_best(scores), expected)
+    np.testing.assert_allclose(seed_statistics.expected_best(scores), expected)
 
 
 # Reports ----------------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def test_the_files_and_their_values(results, capsys):
     last = {task: [float(file.read_text().split(",")[-2]) for file in files] for task, files in tables.items()}
     scores = [(np.array(last["a-v0"]) + 1) / 2, np.array(last["b-v0"]) / 2]
     row = row_of(report, None, "td3")
-    assert row["iqm"]["value"] == pytest.approx(float(statistics.interquartile_mean(scores)))
+    assert row["iqm"]["value"] == pytest.approx(float(seed_statistics.interquartile_mean(scores)))
     assert row["num_seeds"] == [5, 5]
     assert row["probability_of_improvement"]["value"] > 0.9
     assert row["iqm"]["low"] <= row["iqm"]["value"] <= row["iqm"]["high"]
@@ -143,7 +145,7 @@ def test_offline_runs_have_a_tuning_budget(tmp_path):
         write_run(tmp_path / "a-v0_from_data" / "iql" / str(seed), [0.0, value], offline=True, dataset="data.hdf5")
     budget = offpcc.report(tmp_path)["tuning_budget"]
     assert [one["algorithm"] for one in budget] == ["iql"]
-    np.testing.assert_allclose(budget[0]["expected_best"], statistics.expected_best(np.array(returns)))
+    np.testing.assert_allclose(budget[0]["expected_best"], seed_statistics.expected_best(np.array(returns)))
 
 
 @pytest.mark.parametrize(
