@@ -27,6 +27,7 @@ import gin
 import offpcc
 from offpcc.algorithms import ALGORITHMS, variants
 from offpcc.cli.main import parser
+from offpcc.cli.zoo import rows as zoo_rows
 from offpcc.config.bindings import configurables
 from offpcc.config.hyperparameters import (
     REQUIRED,
@@ -193,6 +194,15 @@ def may_change(_: str) -> Iterator[str]:
     yield joined("- " + ", ".join(f"`{name}`" for name in MAY_CHANGE)) + "\n"
 
 
+def zoo(_: str) -> Iterator[str]:
+    """The trained agents, with a picture of each."""
+    yield "| name | environment | algorithm | steps | return over 100 episodes |\n| --- | --- | --- | --- | --- |"
+    found = [*zoo_rows()]
+    yield from (f"| {' | '.join((f'`{row[0]}`', *row[1:]))} |" for row in found)
+    yield from (f"\n![{row[0]}](../results/zoo/{row[0]}/picture.png)" for row in found)
+    yield ""
+
+
 def gymnasium_wrappers(_: str) -> Iterator[str]:
     """Gymnasium's wrappers that gin knows."""
     names = sorted(name for name in configurables() if name.startswith("gymnasium."))
@@ -284,7 +294,7 @@ def markdown(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
-        parameters, of_algorithm, facts, differs, config, algorithms, environments, command, may_change,
+        parameters, of_algorithm, facts, differs, config, algorithms, environments, command, may_change, zoo,
         gymnasium_wrappers, api,
     )
 }  # fmt: skip

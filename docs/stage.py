@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "build" / "site_src"
 OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
-SOURCES = (".ipynb", ".py", ".gin", "")  # LICENSE has no suffix
+SOURCES = (".ipynb", ".py", ".cpp", ".gin", "")  # LICENSE has no suffix
 CODE = re.compile(r"^ *(`{3,}).*?^ *\1$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?[^)]*\)|<(?:img|a) [^>]*(?:src|href)=\"([^\"]+)\"|<(https?://[^>\s]+)>")
 

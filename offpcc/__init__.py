@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.dynamics import load_model
     from offpcc.training.experiment import build, configure
+    from offpcc.training.export import export
     from offpcc.training.fit import fit
-    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot
+    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot, report
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "configure",
     "evaluate",
     "evaluate_from_data",
+    "export",
     "fit",
     "load",
     "load_model",
@@ -48,6 +50,7 @@ __all__ = [
     "make",
     "plot",
     "qlearning_dataset",
+    "report",
     *NAMES,
 ]
 
@@ -58,12 +61,13 @@ _HOMES = {
     "build": "offpcc.training.experiment",
     "configurable": "offpcc.config.registry",
     "configure": "offpcc.training.experiment",
+    "export": "offpcc.training.export",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
     "load_model": "offpcc.training.dynamics",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
-        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot"), "offpcc.training.results"
+        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"
     ),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),

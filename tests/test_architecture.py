@@ -101,6 +101,7 @@ MAY_READ = {  # what makes a spec, what builds from it, and commands and functio
     "cli/collect.py",
     "cli/imagine.py",
     "cli/train_model.py",
+    "cli/zoo.py",
 }
 MAY_ASK = {"envs/vector/workers.py"}  # reads the bindings that it is given, in a process of its own
 
@@ -178,6 +179,7 @@ def waits(function):
                     "stride",
                     "is_autocast_enabled",
                     "is_grad_enabled",
+                    "is_exporting",
                     "fits",
                     "is_that_of",
                 }:

@@ -73,6 +73,7 @@ def test_a_run_that_a_checkout_began_goes_on_from_a_wheel(target, tmp_path):
 def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "offpcc/configs/quickstart.gin" in names
+    assert {"offpcc/zoo/pendulum/zoo.json", "offpcc/zoo/pendulum/actor_best.pt"} <= {*names}
     assert "offpcc/configs/test/template_recurrent_500k_gru.gin" in names
     assert "offpcc/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "results/"))]

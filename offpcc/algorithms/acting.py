@@ -103,20 +103,30 @@ class Acting(Construction):
         for module in self._train_mode_layers:
             module.eval()
         inputs = Inputs(*(torch.as_tensor(x, device=self.device).unsqueeze(1) for x in known))
-        if self.normalization is not None:
-            inputs = inputs._replace(observation=self.normalization(inputs.observation))
         if memory is not None:
             # The memory of a resumed run comes from a file; a memory from the NumPy mirror holds arrays.
             memory = map_state(lambda part: torch.as_tensor(part, device=self.device), memory)
             memory = keep_rows(memory, torch.as_tensor(~begins, device=self.device))
+        action, memory = self.act_on_tensors(inputs, memory, deterministic)
+        return action.cpu().numpy(), memory
+
+    def act_on_tensors(self, inputs: Inputs, memory: Memory, deterministic: bool) -> tuple[Tensor, Memory]:
+        """Return actions (N, A) in [-1, 1] and the new hidden state.
+
+        Args:
+            inputs: one step (N, 1, ...), with observations that are not normalised.
+            memory: hidden state. Zeros, or None, are the one at an episode's start.
+            deterministic: see `Algorithm.act`.
+        """
+        if self.normalization is not None:
+            inputs = inputs._replace(observation=self.normalization(inputs.observation))
         encoders = self.acting_encoders()
         shared_state, *states = memory if memory is not None else [None] * (1 + len(encoders))
         features, shared_state = self.shared_encoder(inputs, shared_state)
         inputs = inputs._replace(observation=features)
         read = [encoder(inputs, state) for encoder, state in zip(encoders, states, strict=True)]
         action = self.choose_action(torch.cat([summary for summary, _ in read], -1), deterministic)[:, 0]
-        memory = None if self.memoryless else (shared_state, *(state for _, state in read))
-        return action.cpu().numpy(), memory
+        return action, None if self.memoryless else (shared_state, *(state for _, state in read))
 
     @torch.no_grad()
     def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:

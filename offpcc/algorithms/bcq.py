@@ -96,7 +96,8 @@ class BCQ(ActorCritic):
         latent = self.vae.latents.expand(*pi.shape[:-1], *self.vae.latents.shape)
         actions = self.perturbed(self.actor, pi, self.vae.decode(pi, latent if deterministic else self.latent(latent)))
         q = self.critics(q_1.unsqueeze(0), actions)[0]  # (N, 1, S, 1)
-        return actions.take_along_dim(q.argmax(-2, keepdim=True), -2).squeeze(-2)
+        best = q.argmax(-2, keepdim=True).expand(*pi.shape[:-1], 1, self.action_dim)
+        return actions.gather(-2, best).squeeze(-2)
 
     def perturbed(self, actor: nn.Module, summary: Tensor, action: Tensor) -> Tensor:
         """Return `action` (..., [S,] A), moved by at most phi in each dimension and clipped to [-1, 1]."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import open_regular
+from offpcc.utils.files import sha256
 
 RANDOM = "random"
 REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
@@ -180,12 +179,6 @@ def made_by(env: str) -> str:
     """Return the gin bindings in use when the environment is made."""
     close(configured_make(env)())
     return loading.operative()
-
-
-def sha256(file: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open_regular(file) as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def record(

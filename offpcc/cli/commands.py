@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `plot`, `envs` and `check --env`; each is a function of its options."""
+"""The commands `evaluate`, `plot`, `report`, `envs` and `check --env`; each is a function of its options."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from offpcc.envs.make import env_options, simulator
 from offpcc.envs.rendering import has_screen
 from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
+from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
@@ -40,6 +41,7 @@ from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
 from offpcc.training.results import evaluate_from_data
 from offpcc.training.results import plot as plot_runs
+from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
@@ -175,6 +177,12 @@ def plot(
         if lost := losses.get((summary.environment, summary.label)):
             print(f"  {describe_losses(lost)}")
     print(output)
+    return 0
+
+
+def report(folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str) -> int:
+    """Write a table, a figure and a JSON file that compare runs, and print the table."""
+    report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
     return 0
 
 
@@ -414,6 +422,37 @@ def find_actor(
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
     loading.load_for_actor(config, run.config, modules)
     return run, file / run.actor().name if file.is_dir() else file
+
+
+def export_actor(folder: Path, out: Path | None, env: str | None, config: str | None, modules: Sequence[str]) -> int:
+    """Export a saved actor, and print its inputs and outputs.
+
+    Raises:
+        UserError: see `offpcc.export`.
+    """
+    run, file = find_actor(folder, config, modules)
+    known = env or (run.details().get("env") if folder.is_dir() else None)
+    made = None
+    try:
+        if known:
+            made = configured_make(env or run.env())()
+    except UserError as error:
+        if env:
+            raise
+        print(f"note: the contract has no control rate, as {shown(str(known))} cannot be made: {error.message}")
+    try:
+        done = export(file, out, env=made)
+    finally:
+        if made is not None:
+            made.close()
+    print(f"{file}, {done.contract['algorithm']}")
+    print(f"file      {done.file} ({done.file.stat().st_size / 1e6:.1f} MB)")
+    print(f"contract  {done.contract_file}")
+    for kind in ("inputs", "outputs"):
+        print(f"{kind:8}  " + ", ".join(f"{port['name']} {tuple(port['shape'])}" for port in done.contract[kind]))
+    print(f"checked   on random observations: actions in [-1, 1] differ by at most {done.difference:.1e}")
+    print(f"one step  {done.latency.exported:.0f} us, in offpcc {done.latency.actor:.0f} us (medians, one thread)")
+    return 0
 
 
 def tell_returns(env: str, results: list[EpisodeResult]) -> None:

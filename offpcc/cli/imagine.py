@@ -36,6 +36,7 @@ from offpcc.training.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import sha256
 from offpcc.utils.version import __version__
 
 ROLLOUT_LENGTH = 5
@@ -78,7 +79,7 @@ def imagine(
         facts = {
             "algorithm": short_name(type(agent).__name__),
             "actor": collect.actor_label(run, file),
-            "actor_sha256": collect.sha256(file),
+            "actor_sha256": sha256(file),
         }
     with torch_settings(used, threads):
         world = load_model(model, used)
@@ -92,7 +93,7 @@ def imagine(
         facts |= {
             "imagined": True,
             "model": model.name,
-            "model_sha256": collect.sha256(model),
+            "model_sha256": sha256(model),
             "model_data": world.facts["identity"],
             "dataset": data.identity,
             "rollout_length": length,

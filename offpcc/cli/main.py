@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, plot, params, envs, check, collect, train-model, toy-model.
+"""The command line: trains, and runs the other commands that `offpcc --help` lists.
 
 The import has no side effects.
 

@@ -17,6 +17,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:plot",
         "Draw learning curves: mean and spread over run ids, a line for each setting.",
     ),
+    "report": (
+        "offpcc.cli.commands:report",
+        "Compare runs over seeds and tasks: a table with intervals, a figure and a JSON file.",
+    ),
     "params": ("offpcc.cli.params:params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
@@ -27,6 +31,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.recipe:collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
+    "export": (
+        "offpcc.cli.commands:export_actor",
+        "Write a saved actor as ONNX, or for torch.export, with a contract, for machines without offpcc.",
+    ),
     "train-model": (
         "offpcc.cli.train_model:train_model",
         "Train a model of an environment on recorded data, for algorithms that imagine steps.",
@@ -35,6 +43,7 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.toy_model:toy_model",
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
+    "zoo": ("offpcc.cli.zoo:zoo", "List the trained agents that come with offpcc, copy one, or play one."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--average": {
@@ -42,6 +51,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "default": 1,
         "metavar": "N",
         "help": "With --grid: draw the moving average over N values. The default is 1.",
+    },
+    "--baseline": {
+        "metavar": "NAME",
+        "help": "Print the probability that a run is better than a run of this algorithm, such as sac.",
     },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
@@ -187,6 +200,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Learn with this model of the recorded data, which offpcc train-model wrote. The default is one of the "
         "same data in $OFFPCC_MODELS_DIR, else models/; if there is none, it is trained there first.",
     },
+    "--normalise": {
+        "metavar": "d4rl|minmax|FILE",
+        "help": "Normalise returns: by D4RL's references, by the worst and the best run of each task, or by a TOML or "
+        'JSON file with lines such as "pendulum-p-v0" = [-1500, -150]. Returns of several tasks need it to be '
+        "aggregated.",
+    },
     "--num_envs": {
         "type": arguments.num_envs,
         "default": 20,
@@ -243,6 +262,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
     "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--test": {
+        "choices": ["last", "best"],
+        "default": "last",
+        "help": "Compare this test of each run. The best is too optimistic. The default is last.",
+    },
     "--then_env_steps": {
         "type": arguments.positive,
         "metavar": "N",
@@ -263,6 +287,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "action": {
+        "choices": ("list", "get", "play"),
+        "metavar": "list|get|play",
+        "help": "List all agents, copy the files of one, or show one.",
+    },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }
@@ -273,14 +302,17 @@ TAKES = {  # the options of each command
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
+    "report": "folder --out --baseline --normalise --test",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --gin "
     "--import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
+    "export": "folder --out --env --config --import",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
+    "zoo": "action name --out --episodes",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
@@ -321,6 +353,15 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "plot --output": {
         "default": Path("curves.png"),
         "help": "Write the picture into this file: PNG, PDF or SVG. The default is curves.png.",
+    },
+    "report folder": {"nargs": "+", "help": "Compare the runs in these folders: of runs, algorithms or environments."},
+    "report --out": {
+        "type": arguments.path,
+        "required": False,
+        "default": Path("report"),
+        "metavar": "NAME|FOLDER",
+        "help": "Write NAME.md, NAME.png and NAME.json, or report.md and so on into a folder that exists. The default "
+        "is report.",
     },
     "params name": {
         "help": "Explain this one: an algorithm as for --algo, a memory such as lstm, or a class or function of gin "
@@ -385,6 +426,23 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
     "train-model --resume": {"help": "Continue a training that was stopped."},
+    "export folder": {"help": "Export the actor in this folder of a run, or in this actor's file."},
+    "export --out": {
+        "required": False,
+        "metavar": "FILE.onnx|FILE.pt2",
+        "help": "Write the actor into this file, and its contract beside it, as JSON. The default is an ONNX file "
+        "beside the actor's.",
+    },
+    "export --env": {"help": "Take control rate and spaces from this environment. The default is that of the run."},
+    "zoo name": {"help": "The agent, as `offpcc zoo list` names it."},
+    "zoo --out": {
+        "type": arguments.path,
+        "required": False,
+        "metavar": "FOLDER",
+        "help": "Copy the files, or write the videos, into this folder. The default for a copy is a new folder with "
+        "the agent's name. Without the option, `play` opens a window if there is a screen.",
+    },
+    "zoo --episodes": {"default": 1, "help": "Play this many episodes. The default is 1."},
     "toy-model --out": {
         "metavar": "FILE.gif|FILE.mp4",
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.layers import EnsembleLinear, HiddenLayers, concat_inputs, is_plain, layers_of, run_ensemble
-from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
+from offpcc.networks.mlp_kernels import perceptrons, rows_of_block, takes_kernels
 
 
 class Critics(nn.Module):
@@ -62,7 +62,7 @@ class Critics(nn.Module):
         num, rows = len(weights[0]), action.shape[:-1]
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
-        fits = x.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+        fits = takes_kernels(x) and not torch.is_autocast_enabled("cpu")
         if fits and x.shape[1] > self.rows_at_once and is_plain(self.net, EnsembleLinear):
             x = perceptrons(x, weights)
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.mlp_kernels import perceptrons, rows_of_block
+from offpcc.networks.mlp_kernels import perceptrons, rows_of_block, takes_kernels
 from offpcc.utils.torch_private import HOOKS
 
 EXPANSION = 4  # inner width of a residual block, by its width
@@ -34,7 +34,7 @@ class MLP(nn.Sequential):
             with torch.autocast(x.device.type, enabled=False):
                 y: Tensor = last(x.float())
                 return y
-        if x.device.type == "cpu" and rows.numel() > self.rows_at_once and is_plain(self, nn.Linear):
+        if takes_kernels(x) and rows.numel() > self.rows_at_once and is_plain(self, nn.Linear):
             return perceptrons(x.reshape(1, -1, x.shape[-1]), self._as_one()).view(*rows, -1)
         y = super().forward(x)  # type: ignore[no-untyped-call]
         return y

@@ -20,6 +20,11 @@ def rows_of_block(widths: Iterable[int]) -> int:
     return max(BLOCK // max(widths, default=1), 1)
 
 
+def takes_kernels(x: Tensor) -> bool:
+    """Check whether `perceptrons` may read `x`. An exported program has PyTorch's layers only."""
+    return x.device.type == "cpu" and not torch.compiler.is_exporting()
+
+
 class _Perceptrons(torch.autograd.Function):
     """y = W_L relu(... relu(W_1 x + b_1) ...) + b_L for N networks. It computes only the gradients that are needed."""
 

@@ -50,6 +50,13 @@ def place_of(group: Group) -> tuple[str, str]:
     return group.environment, name
 
 
+def references_of(group: Group) -> tuple[float, float] | None:
+    """Return the returns with D4RL's scores 0 and 100 for the task of a group; None if D4RL gives none."""
+    row, column = place_of(group)
+    task = row if not column else re.sub(r"(-v\d+)?$", rf"-{column}\1", row, count=1)
+    return reference_returns(task) or reference_returns(str(RunFolder.at(group.runs[0]).details().get("env", "")))
+
+
 def averaged(values: Array, number: int) -> Array:
     """Return the mean of each value and the `number` - 1 values before it, or of all before it if they are fewer."""
     sums = np.cumsum(np.concatenate([[0.0], values]))
@@ -73,9 +80,7 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
             continue
         at = int(steps[-1])
         summary = Summary(group.environment, name, num_runs, float(mean[-1]), float(std[-1]), at, at)
-        row, column = place_of(group)
-        task = row if not column else re.sub(r"(-v\d+)?$", rf"-{column}\1", row, count=1)
-        references = reference_returns(task) if metric == RETURN else None
+        references = references_of(group) if metric == RETURN else None
         if references is not None:
             low, high = references
             mean, std = 100.0 * (mean - low) / (high - low), 100.0 * std / (high - low)

@@ -114,8 +114,24 @@ def curve_of(progress: Progress, metric: str) -> Curve:
     return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
 
 
-def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
-    """Return mean and standard deviation over runs at their common steps. Runs without any number do not count.
+class Aligned(NamedTuple):
+    """The runs of a group that have a number for a metric, R of them, at the S steps that all of them have.
+
+    Attributes:
+        runs: Their folders.
+        curves: The numbers of each run at all of its steps.
+        steps: (S,), the common steps.
+        values: (R, S).
+    """
+
+    runs: list[Path]
+    curves: list[Curve]
+    steps: Array
+    values: Array
+
+
+def align_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Aligned:
+    """Return the numbers of runs at their common steps. Runs without any number are left out.
 
     Args:
         group: the name of the group, for messages.
@@ -132,24 +148,30 @@ def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean
         if metric not in progress:
             raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
         curves.append(curve_of(progress, metric))
-    known = [curve for curve in curves if len(curve.steps)]
+    known = {run: curve for run, curve in zip(runs, curves, strict=True) if len(curve.steps)}
     if not known:
         raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
-    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known]
+    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known.values()]
     common = sorted(set.intersection(*map(set, values)))
     if not common:
         extents = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
         raise NoRunsError(
-            f"the runs in {group} have no number for {metric!r} at a common step: {_cut(extents, '; ')}; name only "
+            f"the runs in {group} have no number for {metric!r} at a common step: {cut(extents, '; ')}; name only "
             f"folders of runs that share steps, or continue those that ended early"
         )
     table = np.array([[run[step] for step in common] for run in values])
+    return Aligned(list(known), list(known.values()), np.array(common), table)
+
+
+def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
+    """Return mean and standard deviation over runs at their common steps; see `align_runs`."""
+    _, known, common, table = align_runs(group, runs, metric)
     beyond = [
         Curve(*(column[curve.steps >= common[-1]] for column in curve))
         for curve in known
         if curve.steps[-1] > common[-1]
     ]
-    return Mean(len(known), Curve(np.array(common), table.mean(axis=0), table.std(axis=0)), beyond)
+    return Mean(len(known), Curve(common, table.mean(axis=0), table.std(axis=0)), beyond)
 
 
 def _extent(name: str, steps: Array) -> str:
@@ -166,10 +188,11 @@ def _advice(runs: Sequence[Path]) -> str:
     tables = [read_progress(run / "progress.csv") for run in runs]
     known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
     full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
-    return f"there are some for --metric {_cut(full, ', ')}" if full else "train them first"
+    return f"there are some for --metric {cut(full, ', ')}" if full else "train them first"
 
 
-def _cut(words: Sequence[str], between: str) -> str:
+def cut(words: Sequence[str], between: str) -> str:
+    """Return the first words, and the number of the others, for a message."""
     more = len(words) - MOST_LISTED
     return between.join([*words[:MOST_LISTED], *([f"and {more} more"] if more > 0 else [])])
 
@@ -292,7 +315,7 @@ def plot_runs(
     environments = list(dict.fromkeys(group.environment for group, *_ in means))
     figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
     axes_of = dict(zip(environments, panels.flat, strict=False))
-    online = {group.environment for group, *_ in means if any(map(_has_trained_online, group.runs))}
+    online = {group.environment for group, *_ in means if any(map(has_trained_online, group.runs))}
     for environment in axes_of.keys() - online:
         axes_of[environment].set(xlabel=OFFLINE_STEPS)
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -346,7 +369,8 @@ def labels_of(groups: Sequence[Group]) -> list[str]:
     return [", ".join(filter(None, (name_of[group.folder], group.settings))) for group in groups]
 
 
-def _has_trained_online(run: Path) -> bool:
+def has_trained_online(run: Path) -> bool:
+    """Return whether a run has training episodes; one that learns from recorded data alone has none."""
     return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
@@ -20,7 +20,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, rules_of
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, one_of, rules_of
 from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -46,14 +46,19 @@ from offpcc.training.interaction import EpisodeResult, Interaction, episode_opti
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
+from offpcc.training.report import make_report
+from offpcc.training.report_figure import draw_report
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import Arguments, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
-from offpcc.utils.paths import as_path
+from offpcc.utils.files import write_json, write_text
+from offpcc.utils.paths import as_path, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
+Test = Annotated[str, one_of(("last", "best"))]
+REPORT_SUFFIXES = (".png", ".md", ".json")
 NORMAL_95 = 1.96  # standard errors on each side of a mean that hold 95% of a normal distribution
 
 
@@ -487,6 +492,70 @@ def plot(
             return plot_runs(paths, file, metric=metric, announce=announce)
     except KeyError as error:
         raise UserError(str(error.args[0])) from error
+
+
+def report(
+    folders: str | Path | Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    baseline: str | None = None,
+    normalise: str | Path | Mapping[str, Sequence[float]] | None = None,
+    test: Test = "last",
+    option: str = "out",
+    announce: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Compare runs over seeds, algorithms and tasks, as ``offpcc report`` does, and return all values.
+
+    The statistics are those of Agarwal et al. 2021 (arXiv:2108.13264); see `offpcc.training.seed_statistics`.
+
+    Args:
+        folders: folders of runs, algorithms or environments, or one of them.
+        out: the name of the files: its table (.md), its figure (.png) and its values (.json). A folder that exists gets
+            ``report.md`` and so on. None writes nothing.
+        baseline: an algorithm of the table, with which the others are compared.
+        normalise: "d4rl" for D4RL's references, "minmax" for the worst and the best run of each task, a TOML or JSON
+            file with a line such as ``"pendulum-p-v0" = [-1500, -150]``, or such a dictionary. Returns of several tasks
+            need it to be aggregated. None for returns.
+        test: "last" for the last test of each run that all runs of its algorithm have, "best" for its best test up to
+            there, which is too optimistic.
+        option: what gave the name of the files, for messages.
+        announce: called with the table.
+
+    Returns:
+        What the JSON file holds.
+
+    Raises:
+        UserError: runs cannot be read or compared, references are missing, or the files cannot be written.
+    """
+    check_arguments("report", rules_of(report), {"test": test})
+    given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
+    if not given:
+        raise UserError("there are no runs to report; give one or more folders of runs")
+    paths = [as_path(one, "folders") for one in given]
+    files = None if out is None else _files_of_report(as_path(out, option), option)
+    found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
+    table, values = found.as_markdown(), found.as_plain_data()
+    if files is not None:
+        with explain_picture_errors(files[".png"], option, "report"):
+            files[".png"].parent.mkdir(parents=True, exist_ok=True)
+            draw_report(found, files[".png"])
+            write_text(files[".md"], table)
+            write_json(files[".json"], values)
+    if announce is not None:
+        announce(table)
+    return values
+
+
+def _files_of_report(out: Path, option: str) -> dict[str, Path]:
+    """Return the three files of a report by suffix; raise if one cannot be written."""
+    name = out / "report" if out.is_dir() else out
+    name = name.with_suffix("") if name.suffix in REPORT_SUFFIXES else name
+    files = {suffix: name.with_name(name.name + suffix) for suffix in REPORT_SUFFIXES}
+    for file in files.values():
+        with explain_picture_errors(file, option, "report"):
+            if fault := "it is a folder" if file.is_dir() else why_no_folder(file.parent):
+                raise ValueError(fault)
+    return files
 
 
 def load_run(folder: str | Path) -> RunResult:

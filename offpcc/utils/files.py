@@ -1,6 +1,7 @@
 """Atomic writes, safe opening of files, and error messages for disk faults."""
 
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -56,6 +57,12 @@ def open_regular(path: Path, mode: str = "rb", **options: Any) -> Any:
         OSError: The file is not regular, or cannot be opened.
     """
     return open(path, mode, opener=_open_regular, **options)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a regular file, in hexadecimal digits."""
+    with open_regular(path) as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _open_regular(path: str, flags: int) -> int:

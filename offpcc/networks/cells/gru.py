@@ -31,7 +31,7 @@ class GRU(TorchCell, nn.GRU, Cell):  # type: ignore[misc]
 
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:  # type: ignore[override]
         """See `Cell.forward`."""
-        if x.device.type != "cpu":
+        if x.device.type != "cpu" or torch.compiler.is_exporting():
             return super().forward(x, state)
         h, after = x.transpose(0, 1).contiguous(), []
         for layer, weights in enumerate(self.all_weights):

@@ -87,6 +87,8 @@ class LRULayer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `Blocks`."""
+        if torch.compiler.is_exporting() and state is not None:
+            return self._real_step(x, state)
         factor = torch.polar(torch.exp(-torch.exp(self.nu)), torch.exp(self.theta))
         weight = self.B.weight * torch.exp(self.gamma).repeat_interleave(2).unsqueeze(-1)
         read = as_float32(linear(x, weight))  # PyTorch has no complex bfloat16
@@ -94,6 +96,17 @@ class LRULayer(nn.Module):
         h = torch.view_as_real(h).flatten(-2)
         y = self.C(h)
         return y * torch.sigmoid(self.gate(y)), h[:, -1]
+
+    def _real_step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute one step in real numbers: ONNX has no complex ones."""
+        modulus, phase = torch.exp(-torch.exp(self.nu)), torch.exp(self.theta)
+        real, imaginary = modulus * torch.cos(phase), modulus * torch.sin(phase)
+        read = (self.B(x)[:, 0] * torch.exp(self.gamma).repeat_interleave(2)).view(state.shape[0], -1, 2)
+        before = state.reshape(state.shape[0], -1, 2)
+        kept = real * before[..., 0] - imaginary * before[..., 1], real * before[..., 1] + imaginary * before[..., 0]
+        after = (torch.stack(kept, -1) + read).flatten(-2)
+        y = self.C(after).unsqueeze(1)
+        return y * torch.sigmoid(self.gate(y)), after
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""

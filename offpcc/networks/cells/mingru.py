@@ -73,6 +73,10 @@ class MinGRULayer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `Blocks`."""
+        if torch.compiler.is_exporting() and state is not None:
+            z, c = torch.sigmoid(gates := self.gates(x[:, 0])).chunk(2, -1)
+            after = state + z * (torch.maximum(c, gates.chunk(2, -1)[1] + 0.5) - state)
+            return self.out(after).unsqueeze(1), after
         if x.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
             h = gated_scan(x, state, weight=self.gates.weight, bias=self.gates.bias)
         else:

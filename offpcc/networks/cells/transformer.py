@@ -102,7 +102,7 @@ class AttentionWindow(NamedTuple):
     def _chunks(self, x: Tensor) -> Tensor:
         """(B, T, heads, D) -> (B, chunks, chunk, heads, D). Pad at the end; no real step attends to the padding."""
         x = functional.pad(x, (0, 0, 0, 0, 0, -self.num_steps % self.chunk))
-        return x.reshape(len(x), -1, self.chunk, *x.shape[2:])
+        return x.reshape(x.shape[0], -1, self.chunk, *x.shape[2:])
 
 
 class Block(nn.Module):
@@ -132,7 +132,7 @@ class Block(nn.Module):
         known = torch.cat([past, torch.cat([key, value], -1)], 1)
         keys, values = window.keys(known).chunk(2, -1)
         mixed = functional.scaled_dot_product_attention(window.queries(query), keys, values, attn_mask=window.attends)
-        h = h + self.merge(window.joined(mixed, len(h)))
+        h = h + self.merge(window.joined(mixed, h.shape[0]))
         return h + self.narrow(functional.gelu(self.widen(self.norm(h)), approximate="tanh")), known
 
     def mirror(self) -> Mirror | None:

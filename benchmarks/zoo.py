@@ -1,0 +1,85 @@
+"""Makes an entry of the zoo, `results/zoo/NAME`, from a run.
+
+python -m benchmarks.zoo results/evidence/heads/residual/pendulum-p-v0/rsac/4 pendulum-p
+
+An entry has the best actor, its config, the facts of its run, its returns over 100 episodes, a picture of one episode,
+and the exported actor with its contract.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as imageio
+import numpy as np
+
+from offpcc.algorithms.agent import BEST, load_actor
+from offpcc.cli.zoo import ZOO, write_facts
+from offpcc.config import loading
+from offpcc.training.evaluation import SHOWN_SEED, evaluate_actor, open_environment, run_episodes
+from offpcc.training.export import export
+from offpcc.training.results import load_run
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import configured_make
+
+EPISODES = 100
+FRAMES = 8  # in the picture
+HEIGHT = 96  # pixels of a frame
+KEPT = ("env", "algo", "run_id", "seed", "versions", "git_commit", "status")  # of run.json; the rest is of a machine
+
+
+def main() -> None:
+    """Make the entry."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    given = parser.parse_args()
+    run, target = RunFolder.at(given.run), ZOO / given.name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    loading.load_for_actor(None, run.config, [])
+    details = {name: value for name, value in run.details().items() if name in KEPT}
+    for file in (run.actor_best, run.config):
+        shutil.copy(file, target / file.name)
+    (target / "run.json").write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
+    actor, make_env = load_actor(target / BEST), configured_make(details["env"])
+    returns = [result.episode_return for result in evaluate_actor(actor, make_env, EPISODES, 10, 0)]
+    frames: list[Any] = []
+    with open_environment(make_env, actor, "rgb_array") as env:
+        run_episodes(actor, [env], [SHOWN_SEED], watch=lambda env: frames.append(env.render()))
+    write_strip(target / "picture.png", frames)
+    with make_env() as env:
+        export(target, env=env)
+    table: Any = load_run(given.run).table
+    facts = {
+        **{name: details[name] for name in ("env", "algo", "seed")},
+        "commit": details.get("git_commit"),
+        "steps": int(table["step"][len(table["step"]) - 1]),
+        "command": f"offpcc --env {details['env']} --algo {details['algo']} --config {given.name}/config.gin"
+        f" --run_id {details['seed']}",
+        "evaluation": {
+            "command": f"offpcc evaluate results/zoo/{given.name} --episodes {EPISODES}",
+            "mean": float(np.mean(returns)),
+            "std": float(np.std(returns)),
+            "min": float(min(returns)),
+            "max": float(max(returns)),
+        },
+        "licence": "MIT",
+    }
+    write_facts(target, facts)
+    print(json.dumps(facts, indent=2))
+
+
+def write_strip(file: Path, frames: list[Any]) -> None:
+    """Write evenly spaced frames of an episode beside each other."""
+    chosen = [frames[place] for place in np.linspace(0, len(frames) - 1, FRAMES).round().astype(int)]
+    step = max(chosen[0].shape[0] // HEIGHT, 1)
+    imageio.imwrite(file, np.concatenate([frame[::step, ::step] for frame in chosen], 1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,478 @@
+"""`export`: writes an actor for machines without offpcc, as an ONNX graph or a PyTorch program, with a contract."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import logging
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from offpcc.algorithms.agent import Agent
+from offpcc.core import Memory, State
+from offpcc.networks import Inputs
+from offpcc.networks.states import map_state
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import replacing, sha256, write_json
+from offpcc.utils.paths import as_path
+from offpcc.utils.spaces import PackedDict, channels_first_shape, channels_last, is_image
+from offpcc.utils.version import __version__
+
+FORMAT = 1  # of the contract
+ROWS = 3  # of the example batch; the graph takes any number
+STEPS = 150  # of the episode that compares graph and actor
+TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
+CALLS = 300  # timed calls
+PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
+
+
+class Port(NamedTuple):
+    """An input or an output of an exported actor.
+
+    Attributes:
+        name: its name in the graph.
+        shape: its shape without the batch axis.
+        dtype: name of its NumPy dtype.
+        meaning: what it is, for the contract.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    meaning: str
+
+    def plain(self) -> dict[str, Any]:
+        """Return the port as plain data for the contract."""
+        return {"name": self.name, "shape": ["batch", *self.shape], "dtype": self.dtype, "meaning": self.meaning}
+
+
+class Latency(NamedTuple):
+    """Median time of one step of one environment, in microseconds, on one thread."""
+
+    exported: float
+    actor: float
+
+
+class Exported(NamedTuple):
+    """What `export` wrote.
+
+    Attributes:
+        file: the graph or program.
+        contract_file: the contract.
+        contract: its content.
+        difference: largest difference between an action of the exported actor and of the agent, in [-1, 1].
+        latency: time of a step.
+    """
+
+    file: Path
+    contract_file: Path
+    contract: dict[str, Any]
+    difference: float
+    latency: Latency
+
+
+class ActorStep(nn.Module):
+    """One step of an actor as a function of tensors: observation and state in, action and next state out.
+
+    The state contains the memory, and the previous action if the actor reads it. Zeros are the state at an episode's
+    start. Normalisation of observations and the scale of actions are inside.
+
+    Args:
+        agent: the agent, on the CPU.
+
+    Attributes:
+        observations: the inputs that are observations.
+        extras: the inputs that are neither observations nor state.
+        states: the inputs that are state, in the order of the outputs after the action.
+        action: the output that is the action.
+    """
+
+    low: Tensor
+    high: Tensor
+    centre: Tensor
+    radius: Tensor
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        algorithm = self._algorithm = agent.algorithm
+        self.parts = nn.ModuleDict(algorithm.actor_parts()).eval()
+        self._packed: PackedDict | None = algorithm.packed
+        space, scale = agent.action_space, agent._scale
+        for name, value in scale._asdict().items():
+            self.register_buffer(name, torch.as_tensor(np.asarray(value)))
+        used = [module for part in self.parts.values() for module in part.modules()]
+        reads_actions, reads_rewards = (
+            any(getattr(module, f"use_{name}", False) for module in used) for name in (PREVIOUS_ACTION, PREVIOUS_REWARD)
+        )
+        self.observations = _observation_ports(self._packed, algorithm.space_shape)
+        meaning = "reward of the last action; 0 at the first step of an episode"
+        self.extras = [Port(PREVIOUS_REWARD, (1,), "float32", meaning)] if reads_rewards else []
+        self._memory = self._memory_at_start(1)
+        meaning = "part of the memory; zeros at the first step of an episode, then what the last step returned"
+        memory = [
+            Port(f"memory_{number}", tuple(part.shape[1:]), str(part.dtype).removeprefix("torch."), meaning)
+            for number, part in enumerate(_leaves(self._memory))
+        ]
+        meaning = "last action in [-1, 1]; zeros at the first step of an episode, then what the last step returned"
+        before = [Port(PREVIOUS_ACTION, (algorithm.action_dim,), "float32", meaning)] if reads_actions else []
+        self.states = before + memory
+        dtype = str(np.result_type(*(np.asarray(value).dtype for value in scale), np.float32))
+        self.action = Port("action", tuple(space.shape), dtype, "action in the units of the environment")
+
+    @property
+    def inputs(self) -> list[Port]:
+        """All inputs, in order."""
+        return [*self.observations, *self.extras, *self.states]
+
+    @property
+    def outputs(self) -> list[Port]:
+        """All outputs, in order: the action, then the next state."""
+        meaning = "pass it as {} at the next step"
+        return [
+            self.action,
+            *(port._replace(name=f"next_{port.name}", meaning=meaning.format(port.name)) for port in self.states),
+        ]
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """Return the action (N, *action) and the next state, for the tensors (N, ...) of `inputs`."""
+        known = {port.name: tensor for port, tensor in zip(self.inputs, given, strict=True)}
+        observation = self._observation(known)
+        rows = observation.shape[0]
+        unused = observation.new_zeros(rows, self._algorithm.action_dim + 1, dtype=torch.float32)
+        action, reward = known.get(PREVIOUS_ACTION, unused[:, 1:]), known.get(PREVIOUS_REWARD, unused[:, :1])
+        inputs = Inputs(*(x.unsqueeze(1) for x in (observation, action, reward)))
+        parts = iter([known[port.name] for port in self.states if port.name != PREVIOUS_ACTION])
+        memory = map_state(lambda _: next(parts), self._memory)
+        unit, memory = self._algorithm.act_on_tensors(inputs, memory, True)
+        stretched = self.centre + unit.reshape(rows, *self.action.shape) * self.radius
+        action = torch.minimum(torch.maximum(stretched, self.low), self.high)
+        after = [unit] if any(port.name == PREVIOUS_ACTION for port in self.states) else []
+        return action, *after, *_leaves(memory)
+
+    def _observation(self, known: Mapping[str, Tensor]) -> Tensor:
+        """Return the observation (N, ...) that the networks read."""
+        if self._packed is None:
+            observation = known[self.observations[0].name]
+            shape = self._algorithm.space_shape
+            observation = observation.movedim(-1, -3) if channels_last(shape) else observation
+            return observation
+        read = []
+        for port, (key, entry) in zip(self.observations, self._packed.entries.items(), strict=True):
+            x = known[port.name]
+            if isinstance(entry, spaces.Discrete | spaces.MultiDiscrete):
+                sizes = np.ravel(entry.nvec if isinstance(entry, spaces.MultiDiscrete) else entry.n)
+                chosen = x.reshape(x.shape[0], -1) - torch.as_tensor(np.ravel(entry.start))
+                x = torch.cat([chosen[:, i, None] == torch.arange(int(n)) for i, n in enumerate(sizes)], -1).float()
+            elif port.dtype == "uint8":
+                x = x.movedim(-1, -3) if channels_last(port.shape) else x
+                x = x.float() / 255.0
+            read.append((key, x.flatten(1).float()))
+        parts = dict(read)
+        return torch.cat([parts[part.key] for part in self._packed.unpacked_shape.parts], -1)
+
+    def _memory_at_start(self, rows: int) -> Memory:
+        """Return zeros of the structure of the memory."""
+        shape = self._packed.unpacked_shape if self._packed else channels_first_shape(self._algorithm.space_shape)
+        sizes = shape, (self._algorithm.action_dim,), (1,)
+        with torch.no_grad():
+            inputs = Inputs(*(torch.zeros(rows, 1, *size) for size in sizes))
+            _, memory = self._algorithm.act_on_tensors(inputs, None, True)
+        return map_state(torch.zeros_like, memory)
+
+
+def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> list[Port]:
+    """Return the inputs that are observations."""
+    if packed is None:
+        dtype = "uint8" if is_image(shape) else "float32"
+        return [Port("observation", tuple(shape), dtype, "observation, as the environment returns it")]
+    ports = []
+    for key, entry in packed.entries.items():
+        is_choice = isinstance(entry, spaces.Discrete | spaces.MultiDiscrete)
+        part = next(part for part in packed.unpacked_shape.parts if part.key == key)
+        dtype = "int64" if is_choice else "uint8" if len(part.shape) == 3 else "float32"
+        name = f"observation.{key.replace('/', '.')}"
+        ports.append(Port(name, tuple(entry.shape or ()), dtype, f"entry {key!r} of the observation, {entry}"))
+    return ports
+
+
+def _leaves(state: State) -> list[Tensor]:
+    """Return the tensors of a state, in order."""
+    found: list[Tensor] = []
+    map_state(found.append, state)
+    return found
+
+
+# Writing ------------------------------------------------------------------------------------------------------------
+
+Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]  # runs an exported actor on the arrays of its inputs
+
+
+def export(
+    source: Agent | str | Path,
+    file: str | Path | None = None,
+    *,
+    env: gymnasium.Env[Any, Any] | None = None,
+) -> Exported:
+    """Write an actor for machines without offpcc, and a contract in JSON beside it.
+
+    The exported actor is deterministic. An episode of random observations compares it with the agent before anything is
+    written. Needs the extra `export`.
+
+    Args:
+        source: an agent, an actor file, or a run's folder, whose best actor is exported.
+        file: the file to write: `NAME.onnx` for ONNX, `NAME.pt2` for `torch.export.load`. The default is an ONNX file
+            beside the actor's file. The contract is `NAME.json`.
+        env: the environment of the agent. The contract then has its id and its control rate.
+
+    Raises:
+        UserError: the actor cannot be read or exported, the file cannot be written, or actions differ from the agent's.
+    """
+    path, facts = None, {}
+    if not isinstance(source, Agent):
+        path = as_path(source, "source")
+        if path.is_dir():
+            facts = {"env": RunFolder.at(path).details().get("env")}
+            path = RunFolder.at(path).actor()
+        facts["actor_sha256"] = sha256(path) if path.is_file() else None
+    if file is None and path is None:
+        raise UserError("export got no file; name one, such as actor.onnx")
+    file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
+    if file.suffix not in WRITERS:
+        raise UserError(f"{file} does not end in .onnx or .pt2; name it NAME.onnx for ONNX, or NAME.pt2 for PyTorch")
+    with tempfile.TemporaryDirectory() as folder:  # a copy on the CPU, which the export cannot disturb
+        if path is None:
+            source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]
+        space = source.action_space if isinstance(source, Agent) else None
+        agent = Agent.load(path, action_space=space)
+    step = ActorStep(agent)
+    content, run = WRITERS[file.suffix](step)
+    difference = _compare(step, agent, run)
+    latency = _latency(step, agent, run)
+    contract = {
+        "format": FORMAT,
+        "offpcc": __version__,
+        "algorithm": type(agent.algorithm).__name__,
+        **{name: value for name, value in facts.items() if value is not None},
+        **({} if env is None else _env_facts(env)),
+        "file": file.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "inputs": [port.plain() for port in step.inputs],
+        "outputs": [port.plain() for port in step.outputs],
+        "state": [{"input": port.name, "output": f"next_{port.name}", "reset": 0} for port in step.states],
+        "action": {
+            "low": agent.action_space.low.tolist(),
+            "high": agent.action_space.high.tolist(),
+            "deterministic": True,
+        },
+        "inside": ["normalisation of observations", "scale and bounds of actions"],
+        "verified": {"steps": STEPS, "largest_difference_of_unit_action": difference},
+    }
+    contract_file = file.with_suffix(".json")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as unfinished:
+            unfinished.write_bytes(content)
+        write_json(contract_file, contract)
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
+    return Exported(file, contract_file, contract, difference, latency)
+
+
+def _program(step: ActorStep) -> Any:
+    """Return the `torch.export` program of a step, for any number of rows."""
+    example = tuple(torch.zeros(ROWS, *port.shape, dtype=getattr(torch, port.dtype)) for port in step.inputs)
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    try:
+        with torch.no_grad(), _quiet():
+            return torch.export.export(
+                step, example, dynamic_shapes=(tuple({0: batch} for _ in example),), strict=False
+            )
+    except Exception as error:  # a user's network may do anything
+        raise UserError(
+            f"the actor cannot be exported ({first_line(error)}); forward of its networks must use PyTorch operations "
+            f"alone, and must not depend on values or on the number of rows"
+        ) from error
+
+
+def _onnx(step: ActorStep) -> tuple[bytes, Run]:
+    """Return the ONNX file, and how to run it."""
+    try:
+        import onnx
+        import onnxruntime  # type: ignore[import-untyped]
+        import onnxscript  # noqa: F401 (torch.onnx needs it)
+    except ImportError as error:
+        raise UserError(
+            f"export to ONNX needs {error.name}, which is not installed: pip install offpcc[export]; or name a file "
+            f"NAME.pt2 for torch.export"
+        ) from error
+    program = _program(step)
+    try:
+        with torch.no_grad(), _quiet():
+            found: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                verbose=False,
+                input_names=[port.name for port in step.inputs],
+                output_names=[port.name for port in step.outputs],
+            )
+    except Exception as error:
+        raise UserError(
+            f"the actor cannot be written as ONNX ({first_line(error)}); name a file NAME.pt2 for torch.export instead"
+        ) from error
+    model: Any = found.model_proto
+    described = {"offpcc": __version__, "inputs": [port.plain() for port in step.inputs]}
+    onnx.helper.set_model_props(model, {"offpcc": json.dumps(described)})
+    content: bytes = model.SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    inputs = [port.name for port in step.inputs]
+    return content, lambda arrays: session.run(None, dict(zip(inputs, arrays, strict=True)))
+
+
+def _pt2(step: ActorStep) -> tuple[bytes, Run]:
+    """Return the file of `torch.export.save`, and how to run it."""
+    buffer = io.BytesIO()
+    with _quiet():
+        torch.export.save(_program(step), buffer)
+        content = buffer.getvalue()
+        module = torch.export.load(io.BytesIO(content)).module()
+
+    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad():
+            return [tensor.numpy() for tensor in module(*map(torch.from_numpy, arrays))]
+
+    return content, run
+
+
+WRITERS: dict[str, Callable[[ActorStep], tuple[bytes, Run]]] = {".onnx": _onnx, ".pt2": _pt2}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the progress lines and warnings of exporters."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+# Checking -----------------------------------------------------------------------------------------------------------
+
+
+def _observation(step: ActorStep, agent: Agent, rows: int, draw: np.random.Generator) -> tuple[list[np.ndarray], Any]:
+    """Return random observations: the arrays of the inputs, and what `Agent.act` reads."""
+    arrays: list[np.ndarray] = []
+    packed = agent.algorithm.packed
+    entries: Mapping[str, Any] = {"": None} if packed is None else packed.entries
+    for port, (key, entry) in zip(step.observations, entries.items(), strict=True):
+        if port.dtype == "uint8":
+            arrays.append(draw.integers(0, 256, (rows, *port.shape), np.uint8))
+        elif isinstance(entry, spaces.Discrete | spaces.MultiDiscrete):
+            entry.seed(int(draw.integers(2**31)))
+            arrays.append(np.stack([np.asarray(entry.sample(), np.int64) for _ in range(rows)]))
+        else:
+            columns = None if packed is None else next(p for p in packed.unpacked_shape.vectors if p.key == key).columns
+            mean, std = _statistics(agent, columns)
+            drawn = mean + 2.0 * std * draw.normal(size=(rows, *(np.shape(mean) or port.shape)))
+            arrays.append(drawn.reshape(rows, *port.shape).astype(np.float32))
+    if packed is None:
+        return arrays, arrays[0]
+    nested: dict[str, Any] = {}
+    for key, array in zip(packed.entries, arrays, strict=True):
+        *above, last = key.split("/")
+        place = nested
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = array
+    return arrays, nested
+
+
+def _statistics(agent: Agent, columns: slice | None) -> tuple[Any, Any]:
+    """Return mean and standard deviation of observations, of these columns of a Dict; 0 and 1 if they are unknown."""
+    normalization: Any = agent.algorithm.normalization
+    if normalization is None:
+        return 0.0, 1.0
+    mean, std = normalization.mean.numpy(), np.sqrt(normalization.variance.numpy())
+    return (mean, std) if columns is None else (mean[columns], std[columns])
+
+
+def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
+    """Play an episode of random observations with both; return the largest difference of actions in [-1, 1].
+
+    Raises:
+        UserError: it is larger than rounding explains.
+    """
+    draw, differences = np.random.default_rng(0), []
+    radius = np.maximum(agent._scale.radius, np.finfo(np.float32).tiny)
+    for rows, num_steps in ((1, STEPS), (ROWS, 20)):
+        agent.reset(num_envs=rows)
+        state = [np.zeros((rows, *port.shape), port.dtype) for port in step.states]
+        reward = np.zeros((rows, 1), np.float32)
+        for _ in range(num_steps):
+            arrays, observation = _observation(step, agent, rows, draw)
+            expected = agent.act(observation, reward[:, 0])
+            action, *state = run([*arrays, *([reward] if step.extras else []), *state])
+            differences.append(float(np.abs((action - expected) / radius).max()))
+            reward = draw.normal(size=(rows, 1)).astype(np.float32)
+    agent.reset()
+    # An agent that chooses the best of many actions may choose another one where two are equally good up to rounding.
+    share = 1.0 if agent.algorithm.acts_by_actor else 0.9
+    if not np.quantile(differences, share) <= TOLERANCE:
+        raise UserError(
+            f"actions of the exported actor differ from the agent's by up to {max(differences):.2g} in [-1, 1], more "
+            f"than {TOLERANCE:g}; nothing was written. The actor may depend on more than its inputs"
+        )
+    return max(differences)
+
+
+def _latency(step: ActorStep, agent: Agent, run: Run) -> Latency:
+    """Return the time of a step, of the exported actor and of the agent."""
+    draw = np.random.default_rng(0)
+    arrays, observation = _observation(step, agent, 1, draw)
+    arrays += [np.zeros((1, *port.shape), port.dtype) for port in (*step.extras, *step.states)]
+    agent.reset(num_envs=1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        calls = (lambda: run(arrays)), (lambda: agent.act(observation, 0.0))
+        return Latency(*(_median_time(call) for call in calls))
+    finally:
+        torch.set_num_threads(threads)
+        agent.reset()
+
+
+def _median_time(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(CALLS):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)) * 1e6
+
+
+def _env_facts(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+    """Return what an environment says of itself."""
+    seconds = getattr(env.unwrapped, "dt", None)
+    rate = 1.0 / seconds if isinstance(seconds, float) and seconds > 0 else env.metadata.get("render_fps")
+    space = getattr(env.observation_space, "dict_space", env.observation_space)
+    facts = {"env": env.spec.id if env.spec else None, "observation_space": str(space)}
+    return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

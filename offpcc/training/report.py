@@ -1,0 +1,585 @@
+"""Reports over seeds, algorithms and tasks: which runs are compared, their scores, statistics, and a Markdown table."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from offpcc.config.validation import is_number
+from offpcc.training.grid_plot import RETURN, references_of
+from offpcc.training.plotting import (
+    Array,
+    Curve,
+    Group,
+    NoRunsError,
+    align_runs,
+    cut,
+    groups_of,
+    has_trained_online,
+    labels_of,
+    read_progress,
+)
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.seed_statistics import (
+    FEWER_RESAMPLES,
+    LEVEL,
+    RESAMPLES,
+    SEED,
+    Scores,
+    expected_best,
+    interquartile_mean,
+    interval,
+    mean,
+    median,
+    optimality_gap,
+    probability_of_improvement,
+    profile,
+)
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import open_regular, read_json
+from offpcc.utils.paths import shown
+from offpcc.utils.version import __version__
+
+ALL_TASKS = "all tasks"
+FEW = 5  # a report warns of fewer seeds
+PLACES = 100  # the most places of a curve or a profile
+BUDGETS = (1, 2, 3, 5, 10, 20, 50, 100)  # numbers of evaluations in the table; the JSON has all of them
+LARGEST = 2**20  # bytes of a file of references
+References = Mapping[str, tuple[float, float]]  # by task: the returns that become 0 and 1
+STATISTICS: dict[str, Callable[[Scores], Array]] = {
+    "iqm": interquartile_mean,
+    "mean": mean,
+    "median": median,
+    "optimality_gap": optimality_gap,
+}
+
+
+class Estimate(NamedTuple):
+    """A statistic and its 95% interval, which is NaN if a task has a single run."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Band(NamedTuple):
+    """A statistic and its interval at each of K places, (K,)."""
+
+    at: Array
+    value: Array
+    low: Array
+    high: Array
+
+
+@dataclass
+class Runs:
+    """The R runs of one algorithm in one task, with equal settings.
+
+    Attributes:
+        group: their folders.
+        task: the name of the task.
+        name: the name of the algorithm in the report, with settings that differ.
+        is_offline: whether they learn from recorded data alone.
+        steps: (S,), the steps at which all of them were tested.
+        returns: (R,), the return that the report is about.
+        scores: (R,), the same, normalised if the report is.
+        values: (R, S), the scores of all tests.
+        curves: the scores of each run at all of its steps.
+        hours: the hours of training at these steps, NaN where they are unknown.
+    """
+
+    group: Group
+    task: str
+    name: str
+    is_offline: bool
+    folders: list[Path]
+    steps: Array
+    returns: Array
+    scores: Array
+    values: Array
+    curves: list[Curve]
+    hours: list[Array]
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the algorithm, without settings."""
+        return self.group.folder.name
+
+    def normalised(self, low: float, high: float) -> Runs:
+        """Return the runs with scores that are 0 at the return `low` and 1 at `high`."""
+        span = high - low
+        curves = [Curve(steps, (values - low) / span, std / span) for steps, values, std in self.curves]
+        return replace(self, scores=(self.returns - low) / span, values=(self.values - low) / span, curves=curves)
+
+
+@dataclass
+class Entry:
+    """A row of a report: an algorithm in one task, or over all tasks.
+
+    Attributes:
+        task: the task, or `ALL_TASKS`.
+        name: see `Runs.name`.
+        members: the runs of each task.
+        statistics: by the names of `STATISTICS`.
+        improvement: the probability that a run is better than one of the baseline; None without a baseline.
+        profile: the share of runs above each score.
+        by_step: interquartile mean at the common steps; None if there are none.
+        by_hours: interquartile mean at hours of training; None if these are unknown.
+    """
+
+    task: str
+    name: str
+    members: list[Runs]
+    statistics: dict[str, Estimate]
+    improvement: Estimate | None
+    profile: Band
+    by_step: Band | None
+    by_hours: Band | None
+
+    @property
+    def num_seeds(self) -> list[int]:
+        """The number of runs in each task."""
+        return [len(runs.scores) for runs in self.members]
+
+    def as_plain_data(self) -> dict[str, Any]:
+        """Return the row as JSON shows it."""
+        bands = {"profile": self.profile, "by_step": self.by_step, "by_hours": self.by_hours}
+        return {
+            "task": None if self.task == ALL_TASKS else self.task,
+            "algorithm": self.name,
+            "num_seeds": self.num_seeds,
+            "last_step": [int(runs.steps[-1]) for runs in self.members],
+            "runs": [os.path.relpath(folder) for runs in self.members for folder in runs.folders],
+            "returns": [value for runs in self.members for value in runs.returns.tolist()],
+            "scores": [value for runs in self.members for value in runs.scores.tolist()],
+            **{name: _plain(one) for name, one in self.statistics.items()},
+            "probability_of_improvement": _plain(self.improvement),
+            **{name: None if band is None else _plain(band) for name, band in bands.items()},
+        }
+
+
+class Budget(NamedTuple):
+    """The expected score of the best of k = 1, ..., K policies of an algorithm, each evaluated once."""
+
+    task: str
+    algorithm: str
+    num_policies: list[int]  # in each task
+    expected_best: Array  # (K,)
+
+
+@dataclass
+class Report:
+    """All values of a report.
+
+    Attributes:
+        entries: the rows.
+        budgets: tuning budgets of the algorithms that learn from recorded data.
+        test: which test of a run counts, "last" or "best".
+        normalise: how scores are normalised, in words; "" if they are returns.
+        references: see `References`.
+        baseline: the name of the baseline, if there is one.
+        warnings: what the reader has to know.
+    """
+
+    entries: list[Entry]
+    budgets: list[Budget]
+    test: str
+    normalise: str
+    references: References
+    baseline: str | None
+    warnings: list[str]
+
+    @property
+    def scopes(self) -> list[str]:
+        """The names of the tasks with rows; that of all tasks comes first."""
+        return list(dict.fromkeys(entry.task for entry in self.entries))
+
+    def as_plain_data(self) -> dict[str, Any]:
+        """Return everything as JSON shows it."""
+        return {
+            "offpcc": __version__,
+            "metric": RETURN,
+            "test": self.test,
+            "normalise": self.normalise or None,
+            "references": {task: list(pair) for task, pair in self.references.items()},
+            "baseline": self.baseline,
+            "interval": {"level": LEVEL, "resamples": RESAMPLES, "of_curves": FEWER_RESAMPLES, "seed": SEED},
+            "warnings": self.warnings,
+            "rows": [entry.as_plain_data() for entry in self.entries],
+            "tuning_budget": [
+                {**one._asdict(), "task": None if one.task == ALL_TASKS else one.task,
+                 "expected_best": one.expected_best.tolist()} for one in self.budgets
+            ],
+        }  # fmt: skip
+
+    def as_markdown(self) -> str:
+        """Return the tables, with what they show and the warnings."""
+        what = f"{self.test} test of each run"
+        unit = f"Scores are normalised {self.normalise}." if self.normalise else "Scores are returns."
+        parts = [
+            f"# Report: {what}",
+            f"{unit} In brackets: {LEVEL:.0%} intervals by the stratified bootstrap over runs, {RESAMPLES:,} "
+            f"resamples. In parentheses: number of seeds. Median: over runs in one task, over the tasks' means in "
+            f"several.",
+            "\n".join(f"- Warning: {warning}." for warning in self.warnings),
+            self._main_table(what),
+            self._budget_table(),
+        ]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    def _main_table(self, what: str) -> str:
+        columns = {"iqm": f"IQM, {what}", "mean": "mean", "median": "median"}
+        if self.normalise:
+            columns["optimality_gap"] = "optimality gap"
+        head = ["task", "algorithm", *columns.values()]
+        head += [f"P(better than {self.baseline})"] if self.baseline else []
+        rows = []
+        for entry in self.entries:
+            seeds, form = range_of(entry.num_seeds), self._format(entry.task)
+            cells = [_cell(entry.statistics[name], seeds, form) for name in columns]
+            if self.baseline:
+                cells.append("" if entry.improvement is None else _cell(entry.improvement, seeds, ".2f"))
+            rows.append([entry.task, entry.name, *cells])
+        return _table(head, rows)
+
+    def _budget_table(self) -> str:
+        if not self.budgets:
+            return ""
+        most = max(len(one.expected_best) for one in self.budgets)
+        shown_budgets = [k for k in BUDGETS if k <= most]
+        rows = []
+        for one in self.budgets:
+            best = one.expected_best
+            cells = [f"{best[k - 1]:{self._format(one.task)}}" if k <= len(best) else "" for k in shown_budgets]
+            rows.append([one.task, one.algorithm, range_of(one.num_policies), *cells])
+        text = (
+            "Tuning budget: expected score of the best of k policies, drawn without replacement from all that were "
+            "trained, each evaluated once."
+        )
+        return f"{text}\n\n" + _table(["task", "algorithm", "policies", *(f"k = {k}" for k in shown_budgets)], rows)
+
+    def _format(self, task: str) -> str:
+        """Return the format of scores in a task."""
+        scores = [runs.scores for entry in self.entries if entry.task == task for runs in entry.members]
+        return ".3f" if self.normalise or float(np.abs(np.concatenate(scores)).max()) < 10.0 else ".1f"
+
+
+def make_report(
+    folders: Sequence[Path],
+    *,
+    baseline: str | None = None,
+    normalise: str | Path | Mapping[str, Any] | None = None,
+    test: str = "last",
+) -> Report:
+    """Compare the runs in some folders; see `offpcc.report`.
+
+    Raises:
+        UserError: runs cannot be read or compared.
+    """
+    found, warnings = _read(folders, test)
+    tasks = list(dict.fromkeys(runs.task for runs in found))
+    words, references = _references(found, normalise)
+    if references:
+        found = [runs.normalised(*references[runs.task]) for runs in found]
+    names = list(dict.fromkeys(runs.name for runs in found))
+    if baseline is not None and baseline not in names:
+        raise UserError(f"there are no runs of the baseline {shown(baseline)}; there are {cut(names, ', ')}")
+    scopes = {task: {runs.name: [runs] for runs in found if runs.task == task} for task in tasks}
+    if len(tasks) > 1 and references:
+        of_all = {name: [runs for runs in found if runs.name == name] for name in names}
+        complete = {name: members for name, members in of_all.items() if len(members) == len(tasks)}
+        if not complete:
+            raise UserError(
+                f"no algorithm has runs in all of {cut(tasks, ', ')}, so nothing can be aggregated over tasks; name "
+                f"tasks with the same algorithms ({cut(names, ', ')}), or report them one at a time"
+            )
+        scopes = {ALL_TASKS: complete, **scopes}
+        if left_out := [name for name in names if name not in complete]:
+            warnings.append(f"not in every task, so not among {ALL_TASKS}: {cut(left_out, ', ')}")
+        if len({len(runs.scores) for members in complete.values() for runs in members}) > 1:
+            warnings.append("tasks differ in their number of seeds, and tasks with more weigh more in the IQM")
+    elif len(tasks) > 1:
+        warnings.append(
+            "returns of different tasks have different units, so nothing is aggregated over tasks; normalise them by "
+            "d4rl, minmax or a file"
+        )
+    entries = []
+    for scope, of_names in scopes.items():
+        scores = np.concatenate([runs.scores for members in of_names.values() for runs in members])
+        margin = 0.02 * max(float(np.ptp(scores)), 1e-6)
+        thresholds = np.linspace(scores.min() - margin, scores.max() + margin, PLACES)
+        others = None if baseline is None else of_names.get(baseline)
+        entries += [_entry(scope, name, members, others, thresholds) for name, members in of_names.items()]
+    few = [f"{one.name} in {one.task} ({len(one.scores)})" for one in found if len(one.scores) < FEW]
+    if few:
+        warnings.append(f"fewer than {FEW} seeds, so the intervals are too narrow: {cut(few, ', ')}")
+    for task in tasks:
+        ends = {runs.name: runs.steps[-1] for runs in found if runs.task == task}
+        if len(set(ends.values())) > 1:
+            told = [f"{name} {step:,.0f}" for name, step in ends.items()]
+            warnings.append(f"in {task}, algorithms are compared at different steps: {cut(told, ', ')}")
+    budgets = _budgets(found, tasks, bool(references)) if test == "last" else []
+    if test == "best" and any(runs.is_offline for runs in found):
+        warnings.append(
+            "there is no tuning budget, because many evaluations chose the best test of each run; it needs the last"
+        )
+    return Report(entries, budgets, test, words, references, baseline, warnings)
+
+
+def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
+    """Return the runs in some folders, and warnings about them."""
+    groups, found, warnings = groups_of(folders), list[Runs](), list[str]()
+    faults = []
+    for group in groups:
+        for run in group.runs:
+            _check_version(run)
+    for group, label in zip(groups, labels_of(groups), strict=True):
+        name = label.replace(f"{group.environment}/", "")  # a label may be a path, and then has the task in it
+        try:
+            aligned = align_runs(str(group), group.runs, RETURN)
+        except KeyError as error:
+            raise UserError(f"{error.args[0]}; leave that run out") from error
+        except NoRunsError as error:
+            faults.append(error)
+            warnings.append(f"left out: {error.message}")
+            continue
+        without = [run.name for run in group.runs if run not in aligned.runs]
+        if without:
+            warnings.append(f"runs of {name} in {group.environment} without any test, left out: {cut(without, ', ')}")
+        end = aligned.steps[-1]
+        best = [curve.mean[curve.steps <= end].max() for curve in aligned.curves]
+        returns = np.array(best) if test == "best" else aligned.values[:, -1]
+        hours = [_hours(run) for run in aligned.runs]
+        is_offline = not any(map(has_trained_online, aligned.runs))
+        found.append(
+            Runs(group, group.environment, name, is_offline, aligned.runs, aligned.steps, returns, returns,
+                 aligned.values, aligned.curves, hours)
+        )  # fmt: skip
+    if not found:
+        raise faults[0]
+    runs = [run for one in found for run in one.folders]
+    if len(runs) == 1:
+        raise UserError(
+            f"{os.path.relpath(runs[0])} is the only run with tests, and a report compares several; name more runs, or "
+            f"draw this one by offpcc plot"
+        )
+    return found, warnings + _about(found)
+
+
+def _check_version(run: Path) -> None:
+    """Raise if a newer version of offpcc made a run, because its table may mean something else."""
+    versions = RunFolder.at(run).details().get("versions")
+    made_by = versions.get("offpcc") if isinstance(versions, dict) else None
+    if isinstance(made_by, str) and _numbers(made_by) > _numbers(__version__):
+        raise UserError(
+            f"offpcc {shown(made_by)} made the run in {run}, and this is offpcc {__version__}, which may misread its "
+            f"table; install that version, or leave the run out"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
+
+
+def _about(found: Sequence[Runs]) -> list[str]:
+    """Return warnings about runs that did not finish, and about simulators that differ within a task."""
+    unfinished, simulators = [], dict[str, set[str]]()
+    for runs in found:
+        for folder in runs.folders:
+            details = RunFolder.at(folder).details()
+            if details.get("status", "finished") != "finished":
+                unfinished.append(os.path.relpath(folder))
+            if isinstance(version := details.get("simulator"), str):
+                simulators.setdefault(runs.task, set()).add(version)
+    mixed = [f"{task} ({', '.join(sorted(known))})" for task, known in simulators.items() if len(known) > 1]
+    return [
+        *([f"not finished: {cut(unfinished, ', ')}"] if unfinished else []),
+        *([f"runs in one task used different simulators: {cut(mixed, ', ')}"] if mixed else []),
+    ]
+
+
+def _hours(run: Path) -> Array:
+    """Return the hours of training at the tests of a run; NaN where they are unknown."""
+    progress = read_progress(run / "progress.csv")
+    known = ~np.isnan(progress[RETURN])
+    return np.asarray(progress.get("time/hours", [math.nan] * len(known)))[known]
+
+
+def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any] | None) -> tuple[str, References]:
+    """Return how scores are normalised, in words, and the references of each task; no words and none for returns."""
+    if normalise is None:
+        return "", {}
+    tasks = dict.fromkeys(runs.task for runs in found)
+    pairs: dict[str, Any] = {}
+    if normalise == "minmax":
+        words, advice = "from the worst (0) to the best run (1) of each task", "leave this task out"
+        for task in tasks:
+            returns = np.concatenate([runs.returns for runs in found if runs.task == task])
+            pairs[task] = (float(returns.min()), float(returns.max()))
+    elif normalise == "d4rl":
+        words = "by D4RL: 1 is an expert, whose score D4RL writes as 100"
+        advice = "normalise by minmax or by a file"
+        for runs in found:
+            if (known := references_of(runs.group)) is not None:
+                pairs[runs.task] = known
+    elif isinstance(normalise, Mapping):
+        words, pairs, advice = "by given references", dict(normalise), "add it"
+    else:
+        words, pairs, advice = f"by {normalise}", _read_references(Path(normalise)), f"add it to {normalise}"
+    missing = [task for task in tasks if task not in pairs]
+    if missing:
+        raise UserError(f"there are no references of {cut(missing, ', ')} to normalise returns; {advice}")
+    checked = {}
+    for task in tasks:
+        pair = pairs[task]
+        is_pair = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair))
+        if not is_pair or not pair[0] < pair[1]:
+            raise UserError(
+                f"the references of {task} are {shown(str(pair))}, but they have to be two returns, low and high, with "
+                f"low below high, such as [-1500, -150]; {'correct them' if normalise != 'minmax' else advice}"
+            )
+        checked[task] = (float(pair[0]), float(pair[1]))
+    return words, checked
+
+
+def _read_references(file: Path) -> dict[str, Any]:
+    """Read a TOML or JSON file of references."""
+    try:
+        if file.stat().st_size > LARGEST:
+            raise ValueError("it is too large")
+        if file.suffix == ".toml":
+            with open_regular(file) as stream:
+                content: Any = tomllib.load(stream)
+        else:
+            content = read_json(file)
+        if not isinstance(content, dict):
+            raise ValueError("it is no table of tasks")
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{shown(file)} cannot be read as references ({first_line(error)}); normalise by d4rl, by minmax, or by a "
+            f'TOML or JSON file with a line such as "pendulum-p-v0" = [-1500, -150]'
+        ) from error
+    return content
+
+
+def _entry(task: str, name: str, members: list[Runs], others: list[Runs] | None, thresholds: Array) -> Entry:
+    """Return the row of an algorithm; `others` are the runs of the baseline in the same tasks."""
+    scores = [runs.scores for runs in members]
+
+    def all_of(tasks: Scores) -> Array:
+        return np.stack([function(tasks) for function in STATISTICS.values()])
+
+    values, (low, high) = all_of(scores), interval(all_of, scores)
+    rows = zip(values, low, high, strict=True)
+    statistics = {key: Estimate(*map(float, row)) for key, row in zip(STATISTICS, rows, strict=True)}
+    return Entry(
+        task,
+        name,
+        members,
+        statistics,
+        None if others is None or others is members else _improvement(scores, [runs.scores for runs in others]),
+        _band(thresholds, lambda tasks: profile(tasks, thresholds), scores),
+        _by_step(members),
+        _by_hours(members),
+    )
+
+
+def _improvement(ours: Scores, others: Scores) -> Estimate:
+    def function(strata: Scores) -> Array:
+        return probability_of_improvement(strata[: len(ours)], strata[len(ours) :])
+
+    both = [*ours, *others]
+    return Estimate(float(function(both)), *map(float, interval(function, both)))
+
+
+def _band(at: Array, function: Callable[[Scores], Array], strata: Scores) -> Band:
+    return Band(at, function(strata), *interval(function, strata, FEWER_RESAMPLES))
+
+
+def _by_step(members: Sequence[Runs]) -> Band | None:
+    steps = members[0].steps
+    for runs in members[1:]:
+        steps = np.intersect1d(steps, runs.steps)
+    if not len(steps):
+        return None
+    if len(steps) > PLACES:
+        steps = steps[np.linspace(0, len(steps) - 1, PLACES).round().astype(int)]
+    values = [runs.values[:, np.isin(runs.steps, steps)].T for runs in members]
+    return _band(steps, interquartile_mean, values)
+
+
+def _by_hours(members: Sequence[Runs]) -> Band | None:
+    tests = []
+    for runs in members:
+        for hours, curve in zip(runs.hours, runs.curves, strict=True):
+            known = ~np.isnan(hours)
+            tests.append((np.maximum.accumulate(hours[known]), curve.mean[known]))
+    if not all(len(hours) for hours, _ in tests):
+        return None
+    begin, end = max(hours[0] for hours, _ in tests), min(hours[-1] for hours, _ in tests)
+    if not begin < end:
+        return None
+    at = np.linspace(begin, end, PLACES)
+    values = np.array([np.interp(at, hours, scores) for hours, scores in tests])
+    stops = np.cumsum([len(runs.scores) for runs in members])[:-1]
+    return _band(at, interquartile_mean, [part.T for part in np.split(values, stops)])
+
+
+def _budgets(found: Sequence[Runs], tasks: Sequence[str], normalised: bool) -> list[Budget]:
+    """Return the tuning budgets of the algorithms that learn from recorded data alone."""
+    pools: dict[tuple[str, str], list[Array]] = {}
+    for runs in found:
+        if runs.is_offline:
+            pools.setdefault((runs.task, runs.algorithm), []).append(runs.scores)
+    budgets = []
+    for (task, algorithm), scores in pools.items():
+        policies = np.concatenate(scores)
+        budgets.append(Budget(task, algorithm, [len(policies)], expected_best(policies)))
+    if len(tasks) == 1 or not normalised:
+        return budgets
+    over_tasks = []
+    for algorithm in dict.fromkeys(one.algorithm for one in budgets):
+        ours = [one for one in budgets if one.algorithm == algorithm]
+        if len(ours) == len(tasks):
+            least = min(len(one.expected_best) for one in ours)
+            average = np.mean([one.expected_best[:least] for one in ours], axis=0)
+            numbers = [number for one in ours for number in one.num_policies]
+            over_tasks.append(Budget(ALL_TASKS, algorithm, numbers, average))
+    return over_tasks + budgets
+
+
+def _plain(values: Estimate | Band | None) -> dict[str, Any] | None:
+    """Return numbers as JSON shows them, with None for NaN."""
+    if values is None:
+        return None
+
+    def plain(number: Any) -> Any:
+        if isinstance(number, np.ndarray):
+            return [plain(one) for one in number.tolist()]
+        return None if math.isnan(number) else number
+
+    return {name: plain(value) for name, value in values._asdict().items()}
+
+
+def range_of(numbers: Sequence[int]) -> str:
+    """Return the smallest and the largest of some numbers as text: "3" or "3 to 5"."""
+    low, high = min(numbers), max(numbers)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _cell(estimate: Estimate, seeds: str, form: str) -> str:
+    value, low, high = (f"{number:{form}}" for number in estimate)
+    return f"{value} ({seeds})" if math.isnan(estimate.low) else f"{value} [{low}, {high}] ({seeds})"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

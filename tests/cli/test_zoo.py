@@ -1,0 +1,88 @@
+"""`offpcc zoo`: its agents are the published ones, and act as published."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import offpcc
+from offpcc.cli import zoo
+from offpcc.cli.main import main
+
+ENTRIES = zoo.entries()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_list(capsys):
+    assert main(["zoo", "list"]) == 0
+    printed = capsys.readouterr().out
+    assert {"pendulum", "pendulum-p"} <= {*ENTRIES}
+    assert all(name in printed for name in ENTRIES)
+
+
+def test_the_entries_are_small():
+    assert sum(file.stat().st_size for entry in ENTRIES.values() for file in entry.iterdir()) < 10_000_000
+
+
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_an_entry_is_whole(name):
+    entry, facts = zoo.find(name)
+    assert facts["files"] == zoo.digests(entry)
+    assert {"actor_best.pt", "actor_best.onnx", "actor_best.json", "config.gin", "picture.png"} <= {*facts["files"]}
+    contract = json.loads((entry / "actor_best.json").read_text())
+    assert (contract["env"], contract["sha256"]) == (facts["env"], facts["files"]["actor_best.onnx"])
+    assert contract["actor_sha256"] == facts["files"]["actor_best.pt"]
+    assert not any("/work" in text or "/home" in text for text in map(str, facts.values()))
+    assert len(facts["commit"]) == 40
+
+
+def test_a_copy_is_a_runs_folder(folder, capsys):
+    assert main(["zoo", "get", "pendulum-p"]) == 0
+    assert main(["evaluate", "pendulum-p", "--episodes", "2"]) == 0
+    assert "to evaluate it: offpcc evaluate pendulum-p" in capsys.readouterr().out
+    assert main(["zoo", "get", "pendulum-p"]) == 2
+    assert "pendulum-p exists" in capsys.readouterr().err
+
+
+def test_playing_records_without_a_screen(folder, capsys):
+    assert main(["zoo", "play", "pendulum", "--out", "videos"]) == 0
+    assert "sac in pendulum-v0" in capsys.readouterr().out
+    assert (folder / "videos" / "pendulum_1.mp4").stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("play pendulm", "the zoo has no agent pendulm; did you mean pendulum"),
+        ("get", "`offpcc zoo get` needs the name of an agent: "),
+        ("list pendulum", "takes no name, but got pendulum"),
+        ("dance pendulum", "invalid choice"),
+    ],
+)
+def test_wrong_words(folder, capsys, words, message):
+    assert main(["zoo", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(folder.iterdir())
+
+
+def test_a_changed_file_is_refused(folder, monkeypatch, capsys):
+    shutil.copytree(ENTRIES["pendulum"], folder / "zoo" / "pendulum")
+    monkeypatch.setattr(zoo, "ZOO", folder / "zoo")
+    (folder / "zoo" / "pendulum" / "config.gin").write_text("# another one\n")
+    assert main(["zoo", "play", "pendulum"]) == 2
+    assert "is missing, or is not the published file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_returns_are_the_published_ones(name):
+    entry, facts = zoo.find(name)
+    agent = offpcc.Agent.load(entry / "actor_best.pt")
+    returns = offpcc.evaluate(agent, facts["env"], 100, seed=0).returns
+    assert np.mean(returns) == pytest.approx(facts["evaluation"]["mean"], rel=0.02)

@@ -1,0 +1,270 @@
+"""Exported actors: their actions are the agent's, in ONNX Runtime, in NumPy, in C++ and by torch.export."""
+
+import builtins
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import offpcc
+from offpcc.algorithms import ALGORITHMS
+from offpcc.cli.main import main
+from offpcc.networks.cells import CELLS
+from offpcc.training import export as export_module
+from offpcc.utils.errors import UserError
+
+onnx = pytest.importorskip("onnx", reason="the extra export is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra export is not installed")
+pytest.importorskip("onnxscript", reason="the extra export is not installed")
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("Recurrent.hidden_dim=8", "Recurrent.num_layers=2", "ActorCritic.hidden_dims=(8,)", "GPT.context_length=6")
+EXTRAS = tuple(f"Recurrent.use_previous_{name}=True" for name in ("action", "reward"))
+
+
+class Wide(gymnasium.Env):
+    """Actions of two axes with unequal bounds; observations of two axes."""
+
+    observation_space = spaces.Box(-3.0, 3.0, (3,), np.float32)
+    action_space = spaces.Box(np.array([-2.0, 0.0]), np.array([5.0, 0.5]), dtype=np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        return np.ones(3, np.float32), 0.0, False, False, {}
+
+
+class Mixed(Wide):
+    """A Dict of everything that a Dict may hold."""
+
+    observation_space = spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (16, 18, 3), np.uint8),
+            "arm": spaces.Dict({"speed": spaces.Box(-1.0, 1.0, (2,), np.float64), "gear": spaces.Discrete(3, start=1)}),
+            "keys": spaces.MultiDiscrete([2, 4]),
+            "lamps": spaces.MultiBinary(3),
+        }
+    )
+
+
+class Pictures(Wide):
+    """Images with channels last."""
+
+    observation_space = spaces.Box(0, 255, (20, 16, 3), np.uint8)
+
+
+def agent_of(env, algorithm, *bindings):
+    """An untrained agent whose normalisation is not the identity."""
+    offpcc.configure(None, *SMALL, *bindings)
+    agent = offpcc.Agent(offpcc.build(env, algorithm, seed=0).algorithm)
+    if (normalization := agent.algorithm.normalization) is not None:
+        normalization.mean += 0.3
+        normalization.variance *= 4.0
+    return agent
+
+
+def play(session, contract, agent, observations, rewards):
+    """The largest difference of actions over an episode; each side feeds its own state back."""
+    shapes = {port["name"]: (port["shape"][1:], port["dtype"]) for port in contract["inputs"]}
+    names = [part["input"] for part in contract["state"]]
+    state = {name: np.zeros((1, *shapes[name][0]), shapes[name][1]) for name in names}
+    agent.reset()
+    worst, reward = 0.0, 0.0
+    for observation, after in zip(observations, rewards, strict=True):
+        given = {"observation": observation[None], **state}
+        if "previous_reward" in shapes:
+            given["previous_reward"] = np.full((1, 1), reward, np.float32)
+        action, *following = session.run(None, given)
+        state = dict(zip(state, following, strict=True))
+        expected = agent.act(observation, reward)
+        assert action[0].shape == expected.shape
+        assert action.dtype == expected.dtype
+        worst, reward = max(worst, float(np.abs(action[0] - expected).max())), float(after)
+    return worst
+
+
+def test_a_program_of_pytorch(tmp_path):
+    agent = agent_of("pendulum-p-v0", "rsac", "Recurrent.cell='lru'", *EXTRAS)
+    done = offpcc.export(agent, tmp_path / "actor.pt2")
+    zeros = [torch.zeros(5, *port["shape"][1:]) for port in done.contract["inputs"]]
+    action, *after = torch.export.load(done.file).module()(*zeros)
+    agent.reset(num_envs=5)
+    np.testing.assert_allclose(action.detach(), agent.act(np.zeros((5, 2), np.float32)), atol=1e-5)
+    assert [tuple(x.shape) for x in after] == [(5, 1), (5, 2, 8)]
+
+
+@pytest.mark.slow
+def test_an_episode_in_onnxruntime(tmp_path):
+    agent = agent_of("pendulum-p-v0", "rsac", *EXTRAS, "ActorCritic.normalize_observations=True")
+    done = offpcc.export(agent, tmp_path / "actor.onnx", env=offpcc.make("pendulum-p-v0"))
+    contract = json.loads((tmp_path / "actor.json").read_text())
+    assert contract == done.contract
+    names = ["observation", "previous_reward", "previous_action", "memory_0", "memory_1"]
+    assert [port["name"] for port in contract["inputs"]] == names
+    assert [port["name"] for port in contract["outputs"]] == ["action", *(f"next_{name}" for name in names[2:])]
+    assert contract["control_rate_hz"] == 20.0
+    assert (contract["action"]["low"], contract["action"]["high"]) == ([-2.0], [2.0])
+    assert "offpcc" in {entry.key for entry in onnx.load(done.file).metadata_props}
+    draw = np.random.default_rng(1)
+    observations = draw.normal(size=(40, 2)).astype(np.float32)
+    session = onnxruntime.InferenceSession(done.file)
+    assert play(session, contract, agent, observations, draw.normal(size=40)) < 1e-5
+    swapped = {**contract, "state": [contract["state"][0], contract["state"][2], contract["state"][1]]}
+    assert play(session, swapped, agent, observations, draw.normal(size=40)) > 1e-3  # so the comparison sees the state
+
+
+def test_another_actor_is_not_written(tmp_path, monkeypatch):
+    agent = agent_of("pendulum-p-v0", "sac")
+    stretch = export_module.ActorStep.forward
+    monkeypatch.setattr(export_module.ActorStep, "forward", lambda *given: tuple(x + 1e-4 for x in stretch(*given)))
+    with pytest.raises(UserError, match=r"differ from the agent's by up to .* nothing was written"):
+        offpcc.export(agent, tmp_path / "actor.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "message"),
+    [
+        ("agent", "actor.txt", "does not end in .onnx or .pt2"),
+        ("agent", None, "export got no file; name one, such as actor.onnx"),
+        ("missing.pt", None, "missing.pt"),
+        (".", None, "there is no saved actor"),
+    ],
+)
+def test_wrong_sources_and_files(tmp_path, monkeypatch, source, file, message):
+    monkeypatch.chdir(tmp_path)
+    source = agent_of("pendulum-p-v0", "sac") if source == "agent" else source
+    with pytest.raises(UserError, match=message):
+        offpcc.export(source, file)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra(tmp_path, monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *rest):
+        if name == "onnxscript":
+            raise ModuleNotFoundError("No module named 'onnxscript'", name="onnxscript")
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(UserError, match=r"needs onnxscript, which is not installed: pip install offpcc\[export\]"):
+        offpcc.export(agent_of("pendulum-p-v0", "sac"), tmp_path / "actor.onnx")
+
+
+def test_networks_that_depend_on_values(tmp_path):
+    agent = agent_of("pendulum-p-v0", "sac")
+
+    class Odd(torch.nn.ReLU):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    agent.algorithm.actor.net[1] = Odd()
+    step = export_module.ActorStep(agent)
+    with pytest.raises(UserError, match=r"the actor cannot be exported .* must not depend on values"):
+        export_module._program(step)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", [(), EXTRAS], ids=["plain", "extras"])
+@pytest.mark.parametrize("env", [Wide, Pictures], ids=["vectors", "images"])
+@pytest.mark.parametrize("cell", sorted(CELLS))
+def test_every_memory(tmp_path, cell, env, extras):
+    agent = agent_of(env, "rsac" if env is Wide else "crsac", *extras, f"Recurrent.cell='{cell}'")
+    for suffix in ("onnx", "pt2"):
+        done = offpcc.export(agent, tmp_path / f"actor.{suffix}")
+        names = [port["name"] for port in done.contract["inputs"]]
+        assert names[:3] == ["observation", "previous_reward", "previous_action"] if extras else "memory" in names[1]
+
+
+@pytest.mark.slow
+@pytest.mark.learning  # minutes
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+def test_every_algorithm(tmp_path, algorithm):
+    images = algorithm.startswith("c") and algorithm not in ("cql", "crr", "calql", "combo")
+    agent = agent_of(Pictures if images else Wide, algorithm, "BCQ.vae_hidden_dims=(8, 8)")
+    done = offpcc.export(agent, tmp_path / "actor.pt2")
+    assert done.difference < (1e-5 if agent.algorithm.acts_by_actor else 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["csac", "crsac"])
+def test_dict_observations(tmp_path, algorithm):
+    done = offpcc.export(agent_of(Mixed, algorithm), tmp_path / "actor.onnx")
+    dtypes = {port["name"]: port["dtype"] for port in done.contract["inputs"] if "memory" not in port["name"]}
+    assert dtypes == {
+        "observation.arm.gear": "int64",
+        "observation.arm.speed": "float32",
+        "observation.camera": "uint8",
+        "observation.keys": "int64",
+        "observation.lamps": "float32",
+    }
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder, of few steps."""
+    words = "--env pendulum-p-v0 --algo rsac --config configs/test/template_short.gin --run_id 1 --results"
+    small = [f"--gin={binding}" for binding in ("Recurrent.hidden_dim=8", "train.num_epochs=1")]
+    assert main([*words.split(), str(tmp_path), *small]) == 0
+    return tmp_path / "pendulum-p-v0" / "rsac" / "1"
+
+
+@pytest.mark.slow
+def test_the_command_and_the_examples(run, tmp_path, capfd):
+    capfd.readouterr()
+    assert main(["export", str(run)]) == 0
+    printed = capfd.readouterr().out
+    for text in ("RecurrentSAC", "actor_best.onnx", "actor_best.json", "memory_0 ('batch', 2, 8)", "one step"):
+        assert text in printed
+    assert json.loads((run / "actor_best.json").read_text())["env"] == "pendulum-p-v0"
+    lines = ["0.1 0.9", "-0.3 0.5", "", "0.1 0.9", "0.2 0.2"]
+    agent = offpcc.Agent.load(run / "actor_best.pt")
+    expected = []
+    for line in lines:
+        if line:
+            expected.append(agent.act(np.array(line.split(), np.float32)))
+        else:
+            agent.reset()
+    commands = [[sys.executable, ROOT / "examples" / "act_in_numpy.py"]]
+    if include := os.environ.get("ONNXRUNTIME_INCLUDE"):  # headers of ONNX Runtime, which its wheel lacks
+        built = tmp_path / "act"
+        library = next((Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))
+        (tmp_path / "libonnxruntime.so").symlink_to(library)
+        (tmp_path / "libonnxruntime.so.1").symlink_to(library)
+        source = ROOT / "examples" / "act_in_cpp.cpp"
+        subprocess.run(
+            [shutil.which("c++"), "-std=c++17", source, "-I", include, "-L", tmp_path, "-lonnxruntime", "-o", built],
+            check=True,
+        )
+        commands.append([built])
+    for command in commands:
+        done = subprocess.run(
+            [*command, run / "actor_best.onnx"],
+            input="\n".join(lines),
+            env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found = np.array([line.split() for line in done.stdout.splitlines()], np.float64)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_environment_that_is_not_there(run, capfd):
+    (run / "run.json").write_text(json.dumps({"env": "gone:gone-v0"}))
+    assert main(["export", str(run), "--out", str(run / "other.pt2")]) == 0
+    assert "the contract has no control rate" in capfd.readouterr().out
+    assert main(["export", str(run), "--env", "gone-v0"]) == 2
