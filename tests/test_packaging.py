@@ -1,6 +1,8 @@
 """What is installed elsewhere works there: the wheel holds all it needs, configs too."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -77,3 +79,19 @@ def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):
     assert "offpcc/configs/test/template_recurrent_500k_gru.gin" in names
     assert "offpcc/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "results/"))]
+
+
+def texts_of(file):
+    """All strings of a module but its docstrings."""
+    tree = ast.parse(file.read_text())
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in alone)
+    return [node.value for node in strings if isinstance(node.value, str)]
+
+
+def test_messages_name_no_file_that_a_wheel_lacks():
+    texts = {(file, text) for file in (ROOT / "offpcc").rglob("*.py") for text in texts_of(file)}
+    lacking = re.compile(r"\b(docs|tests|examples|benchmarks)/\w|\b(?!NAME\.|report\.)\w+\.md\b|\bCONTRIBUTING|\bREADME")
+    assert [(file.name, text) for file, text in texts if lacking.search(text)] == []
+    configs = {name for _, text in texts for name in re.findall(r"\bconfigs/[\w/]+\.gin", text)}
+    assert configs and all((ROOT / name).is_file() for name in configs)

@@ -1,7 +1,5 @@
 """Algorithms by name: c = convolutional, r = recurrent, _s = actor and critics share one recurrent encoder."""
 
-import difflib
-
 from offpcc.algorithms import variants
 from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
@@ -34,7 +32,7 @@ from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
 from offpcc.config.registry import REGISTRY
 from offpcc.config.synonyms import ATTRIBUTES
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, similar
 
 __all__ = [
     "ALGORITHMS",
@@ -106,7 +104,7 @@ def find_algorithm(name: str) -> type[ActorCritic]:
         reason = ATTRIBUTES.get(f"offpcc.{name.upper()}")
         if reason is not None:
             raise UserError(f"there is no algorithm {name!r}: {reason}")
-        near = difflib.get_close_matches(name, known, 3, 0.55)
+        near = similar(name, known)
         plain = [short for short, entry in variants.TABLE.items() if short == entry.algorithm]
         advice = (
             f"did you mean {', '.join(near)}?"

@@ -6,7 +6,6 @@ python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickst
 """
 
 import argparse
-import difflib
 import importlib
 import logging
 import os
@@ -23,7 +22,7 @@ from offpcc.cli.names import ALGORITHMS, ENVIRONMENTS
 from offpcc.cli.options import COMMANDS, OF_COMMAND, OPTIONS, TAKES
 from offpcc.config.synonyms import option_hint
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line
+from offpcc.utils.errors import UserError, command_line, similar
 
 ELSEWHERE = {  # options that users may expect of a command, but that it does not have
     (
@@ -94,7 +93,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     if not first.startswith("-") and (dashed := first.replace("_", "-")) in COMMANDS:
         first, words = dashed, [dashed, *words[1:]]
     if not first.startswith("-") and first not in COMMANDS:
-        near = difflib.get_close_matches(first, COMMANDS, 1)
+        near = similar(first, COMMANDS, 1)
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(COMMANDS)}; without one, offpcc trains"
         raise UserError(f"there is no command {first!r}; {advice}")
     is_command = first in (*COMMANDS, "-h", "--help", "--version")
@@ -109,7 +108,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
             raise UserError(f"`offpcc {given[0]}` does not take {word}; {reason}")
     options, unknown = parser().parse_known_args(given)
     if unknown:
-        near = difflib.get_close_matches(unknown[0].split("=")[0], known, 1)
+        near = similar(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
         if "--dataset" in known and PurePath(unknown[0]).suffix in (".hdf5", ".npz"):
             advice = f"a data set is given by --dataset {unknown[0]}"

@@ -109,8 +109,8 @@ def groups(name: str) -> list[Group]:
         return [one for one in _of_algorithm(find_algorithm(name)) if one.parameters]
     owner = CELLS.get(name) or find(name)
     if owner is None:
-        hint = nearest(name, [*names(), *(cls.__name__ for cls in ALGORITHMS.values())])
-        raise UserError(f"nothing that gin can configure is called {name!r}; {hint} `offpcc params` lists all names")
+        hint = f"{nearest(name, [*names(), *(cls.__name__ for cls in ALGORITHMS.values())])} `offpcc params`".lstrip()
+        raise UserError(f"nothing that gin can configure is called {name!r}; {hint} lists all names")
     found = hyperparameters(owner)
     short = getattr(owner, "__name__", name)
     return [Group(f"{name}: no parameters" if not found else _title(owner, name if name in RUN else short), found)]

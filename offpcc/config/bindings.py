@@ -1,6 +1,5 @@
 """gin bindings: which parameters exist, and checks that refuse bindings without effect."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,11 +12,12 @@ from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
 from offpcc.config.synonyms import argument_hint, binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, similar
 
 COMMAND_LINE = "--gin"
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
+MOST_NAMES = 40  # that a hint lists
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -87,8 +87,9 @@ def nearest(name: str, known: Any) -> str:
     known = list(known)
     if alike := [word for word in known if word.lower() == name.lower()]:  # such as sac for SAC
         return f"did you mean {' or '.join(alike)}?"
-    near = difflib.get_close_matches(name, known, 3, 0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"the known names are {', '.join(known[:40])}."
+    if near := similar(name, known):
+        return f"did you mean {' or '.join(near)}?"
+    return f"the known names are {', '.join(known)}." if len(known) <= MOST_NAMES else ""
 
 
 def nearest_parameter(name: str, function: Any) -> str:
@@ -132,8 +133,8 @@ def unknown_configurable(where: str, selector: str) -> UserError:
     """Return the error for a name that gin cannot configure, with similar names."""
     hint = nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
     return UserError(
-        f"{where}: nothing that gin can configure is called {selector!r}; {hint} A class of your own needs the import "
-        f"of its module in the config"
+        f"{where}: nothing that gin can configure is called {selector!r}; {hint or '`offpcc params` lists all names.'} "
+        f"A class of your own needs the import of its module in the config"
     )
 
 

@@ -3,7 +3,6 @@
 Includes and imports are followed where they appear. This module binds nothing.
 """
 
-import difflib
 import os
 import re
 import sys
@@ -17,7 +16,7 @@ from gin import config_parser
 
 from offpcc.config.bindings import unknown_configurable
 from offpcc.config.limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
 
@@ -39,10 +38,10 @@ def find(name: str | Path, folder: Path | None = None) -> Path:
     for place in places:
         if (place / path).is_file():
             return place / path
-    known = {str(file.relative_to(CONFIGS.parent)) for file in CONFIGS.rglob("*.gin")}
-    wanted = path.name if path.suffix else f"{path.name}.gin"
-    near = sorted(file for file in known if Path(file).name == wanted)
-    near = near or difflib.get_close_matches(str(path), sorted(known), 3, 0.5)
+    known = {str(file.relative_to(CONFIGS.parent)): file.stem for file in CONFIGS.rglob("*.gin")}
+    wanted = path.stem if path.suffix == ".gin" else path.name
+    stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))
+    near = sorted(name for name, stem in known.items() if stem in stems)[:3]
     hint = f"did you mean {' or '.join(near)}?" if near else f"offpcc's configs are below {CONFIGS}"
     kind = "" if not os.path.lexists(path) else " (this path is a folder, a device or a broken link)"
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")

@@ -255,13 +255,12 @@ def _argument(binding: str, known: Collection[str]) -> str:
         return f"train({name}=...)"
     if owner in ("environments", "ReplayBuffer", "RecurrentReplayBuffer"):
         return f'{"environments" if owner == "environments" else "buffer"}={{"{name}": ...}}'
-    if owner in ("make", "dataset", "Checkpoints", "Recurrent", "Concatenate"):
+    if owner in ("make", "dataset", "Checkpoints", "Concatenate"):
         return f'offpcc.configure(None, "{binding} = ...")'
     if "algorithm" in known:
         return f'algorithm={{"{name}": ...}}'
-    return (
-        f"{name} of offpcc.{ {'ActorCritic': 'SAC', 'DeterministicPolicy': 'TD3', 'build': 'SAC'}.get(owner, owner) }"
-    )
+    takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "build": "SAC", "Recurrent": "RSAC"}
+    return f"{name} of offpcc.{takes.get(owner, owner)}"
 
 
 def option_hint(option: str, known: Sequence[str]) -> str:

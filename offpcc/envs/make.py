@@ -1,6 +1,5 @@
 """`make`: builds an environment by name, with wrappers."""
 
-import difflib
 import functools
 import importlib.metadata
 import inspect
@@ -25,7 +24,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, PackedObservation, UnitAction
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, format_error, text_of
+from offpcc.utils.errors import UserError, first_line, format_error, similar, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
 from offpcc.utils.spaces import PackedDict
@@ -363,7 +362,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
 def _unknown(name: str, known: Iterable[str]) -> str:
     if reason := catalog.why_not(name):
         return reason
-    nearest = difflib.get_close_matches(name.split(":")[-1], known, n=3, cutoff=0.5)
+    nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (
         f"{name}: there is no such environment; {advice} One of your own needs the import of its module: --import "

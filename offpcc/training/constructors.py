@@ -6,7 +6,6 @@ There is one for each name of ``--algo``, in capital letters, and for each class
 
 from __future__ import annotations
 
-import functools
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -326,14 +325,14 @@ def _constructor(short: str, entry: Entry) -> Constructor:
     from offpcc.config.bindings import parameters, passed_by_us
     from offpcc.networks import Recurrent
     from offpcc.training.experiment import build
+    from offpcc.training.spec import memory_parameters
     from offpcc.utils.errors import UserError
 
     cls = entry.cls
     name, known = cls.__name__, parameters(cls) - passed_by_us(cls)
     taken = [one for key, one in inspect.signature(build).parameters.items() if key not in ("algo", "algorithm")]
     options = {one.name for one in taken}
-    of_memory = set() if entry.memory is None else parameters(Recurrent) - passed_by_us(Recurrent)
-    encoder = "shared_encoder" if entry.memory == "shared" else "encoder"
+    of_memory = memory_parameters(cls)
 
     def construct(env: Any = None, *others: Any, **given: Any) -> Experiment:
         if others or (isinstance(env, str) and env.endswith("Policy")):
@@ -341,12 +340,9 @@ def _constructor(short: str, entry: Entry) -> Constructor:
                 f'{name} takes the environment, and all others by name, as in offpcc.{name}("pendulum-v0", lr=3e-4). '
                 f"There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has a memory"
             )
-        arguments = {key: value for key, value in given.items() if key not in options | of_memory}
-        for key in arguments.keys() - known:
+        arguments = {key: value for key, value in given.items() if key not in options}
+        for key in arguments.keys() - known - of_memory:
             _refuse(entry, key, known | options | of_memory)
-        if memory := {key: given[key] for key in given.keys() & of_memory}:
-            built = arguments.get(encoder) or getattr(cls, f"default_{encoder}")
-            arguments[encoder] = functools.partial(built, **memory)
         return build(env, short, algorithm=arguments, **{key: given[key] for key in given.keys() & options})
 
     def load(*_: Any, **__: Any) -> NoReturn:

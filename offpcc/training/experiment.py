@@ -51,6 +51,7 @@ from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.wrappers import num_stacked
+from offpcc.networks import Recurrent
 from offpcc.training.dynamics import check_model_of, find_or_train, fingerprint, load_model, untrained_model
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
@@ -70,7 +71,16 @@ from offpcc.training.run_fns import (
     train,
 )
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import Arguments, Callbacks, OwnLoggers, RunSpec, python_numbers, torch_settings
+from offpcc.training.spec import (
+    Arguments,
+    Callbacks,
+    OwnLoggers,
+    RunSpec,
+    memory_of,
+    python_numbers,
+    torch_settings,
+    with_memory,
+)
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
 from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
@@ -310,7 +320,7 @@ class Experiment:
                 "algo": spec.algo,
                 "seed": spec.seed,
                 "threads": spec.threads,
-                "algorithm": _as_plain_data(type(self.algorithm).__name__, spec.algorithm),
+                "algorithm": _as_plain_data(type(self.algorithm).__name__, {**spec.algorithm, **spec.memory}),
                 "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
                 "environments": {name: spec.environments[name] for name in spec.given_environments},
             },
@@ -462,7 +472,8 @@ def build(
         device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds
             again. More threads are faster only on an idle machine. None keeps torch's number.
-        algorithm: arguments of the algorithm's class.
+        algorithm: arguments of the algorithm's class, and those of its memory (`offpcc.networks.Recurrent`), such as
+            ``cell``.
         buffer: arguments of the buffer's class.
         buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
             `RecurrentReplayBuffer` for an agent with memory.
@@ -553,7 +564,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     observations, actions = seen
     assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
-        algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **spec.algorithm)
+        own = with_memory(algorithm_class, spec)
+        algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **own)
     given = {"device": spec.device, "seed": spec.seed, **spec.buffer}
     tests = None
     if spec.env is not None:
@@ -629,7 +641,9 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         if note := note_without_data(spec):
             warn_of_data(note)
         buffer, interaction = interact(algorithm)
-    for part, arguments in ((algorithm_class, spec.algorithm), (type(real_part(buffer)), spec.buffer)):
+    if spec.memory and (encoder := memory_of(algorithm_class)) not in spec.algorithm:  # as by gin's bindings of it
+        loading.add_used(ActorCritic, {str(encoder): None})
+    for part, arguments in arguments_of(spec, algorithm_class, buffer).items():
         loading.add_used(part, arguments)
     for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
         loading.add_used(make_logger, loading.bindings_of(make_logger))
@@ -663,6 +677,13 @@ def note_without_data(spec: RunSpec) -> str:
         f"{spec.algo} is made for recorded data, but no data set is given, so it learns from its own steps{effect}; "
         f"name one with --dataset, or choose an algorithm for learning online, such as {online}"
     )
+
+
+def arguments_of(spec: RunSpec, algorithm_class: Any, buffer: Any) -> dict[Any, Mapping[str, Any]]:
+    """Return the arguments of a run's parts that gin did not give, by class."""
+    memory = {name: loading.with_names(value) for name, value in spec.memory.items()}
+    given = {algorithm_class: spec.algorithm, Recurrent: memory, type(real_part(buffer)): spec.buffer}
+    return {part: arguments for part, arguments in given.items() if arguments}
 
 
 def real_part(buffer: Any) -> Any:

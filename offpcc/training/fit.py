@@ -43,6 +43,7 @@ from offpcc.training.comparison import Settings, check_unchanged, digest, may_ch
 from offpcc.training.evaluation import frames_per_second, record_episodes
 from offpcc.training.experiment import (
     Experiment,
+    arguments_of,
     build_run,
     check_complete,
     check_context_length,
@@ -266,6 +267,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         )
     check_complete(spec.training)
     check_writable(spec.algo, spec.algorithm)
+    check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
     check_writable("the buffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
     check_writable("train", {name: spec.training[name] for name in spec.given_training})
@@ -405,17 +407,15 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
         train: of_train,
         offline.dataset_options: offline.unused_parameters(algorithm),
     }
-    given = [
-        *loading.add_used(type(algorithm), spec.algorithm),
-        *loading.add_used(type(real_part(buffer)), spec.buffer),
-    ]
+    parts_given = arguments_of(spec, type(algorithm), buffer)
+    given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     """Return the bindings of a run as a gin file: those of files and the command line, and the arguments of Python."""
-    parts = {type(experiment.algorithm): spec.algorithm, type(real_part(experiment.buffer)): spec.buffer}
+    parts = arguments_of(spec, type(experiment.algorithm), experiment.buffer)
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
     given |= {f"train.{name}": spec.training[name] for name in spec.given_training}
@@ -762,7 +762,7 @@ def _describe_segments(buffer: Any, longest: int | None) -> list[str]:
         return []
     return [
         f"note: learning sees {seen} steps together, of episodes of up to {longest:,}: the agent cannot learn to "
-        f"remember longer (RecurrentReplayBuffer.segment_len and burn_in; docs/partial_observability.md)"
+        f"remember longer; raise RecurrentReplayBuffer.segment_len, or bind it to None to learn from whole episodes"
     ]
 
 

@@ -24,7 +24,7 @@ from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import check_device
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls, refuse_unknown
+from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
 from offpcc.config.loading import Config
 from offpcc.config.validation import (
     Flag,
@@ -44,6 +44,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
 from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make
 from offpcc.envs.vector.local import environments as build_environments
+from offpcc.networks import Recurrent
 from offpcc.training.dynamics import ModelTraining
 from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
@@ -178,6 +179,7 @@ class RunSpec:
         device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while the run is built and trained; None keeps torch's number.
         algorithm: arguments of the algorithm's class; gin gives the others.
+        memory: arguments of the memory, `Recurrent`; gin gives the others.
         buffer: arguments of the buffer's class; gin gives the others.
         parts: the class of the buffer, and callbacks and loggers of the user's.
         given_parts: names of those that gin did not give.
@@ -213,6 +215,7 @@ class RunSpec:
     device: torch.device
     threads: int | None
     algorithm: Mapping[str, Any] = field(repr=False)
+    memory: Mapping[str, Any] = field(repr=False)
     buffer: Mapping[str, Any] = field(repr=False)
     parts: PartOptions
     given_parts: tuple[str, ...]
@@ -277,7 +280,7 @@ class RunSpec:
             seed: see `RunSpec`, likewise all others. None draws one, and prints it.
             device: see `RunSpec`.
             threads: see `RunSpec`.
-            algorithm: see `RunSpec`.
+            algorithm: arguments of the algorithm's class, and those of its memory (`Recurrent`), such as ``cell``.
             buffer: see `RunSpec`.
             buffer_class: class of the buffer; see `build`.
             callbacks: callbacks; see `offpcc.training.run_fns.train`.
@@ -341,6 +344,8 @@ class RunSpec:
         loading.take_used()
         imagination = _imagination(algorithm_class, short_name(algo), dataset)
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
+        arguments = python_numbers(algorithm or {})
+        of_memory = memory_parameters(algorithm_class) & {*arguments}
         return cls(
             env=env,
             env_function=function,
@@ -350,7 +355,8 @@ class RunSpec:
             seed=int(seed),
             device=used_device,
             threads=None if threads is None else int(threads),
-            algorithm=python_numbers(algorithm or {}),
+            algorithm={name: value for name, value in arguments.items() if name not in of_memory},
+            memory={name: value for name, value in arguments.items() if name in of_memory},
             buffer=python_numbers(buffer or {}),
             parts=part_options(**own),
             given_parts=tuple(name for name, value in own.items() if value is not None),
@@ -414,6 +420,29 @@ class RunSpec:
         """What `make` makes the environment from: its name, or the function."""
         assert self.env is not None
         return self.env_function or self.env
+
+
+def memory_of(algorithm: Any) -> str | None:
+    """Return the argument of an algorithm's class that builds its memory; None if it has none."""
+    for name in ("encoder", "shared_encoder"):
+        builder = getattr(algorithm, f"default_{name}", None)
+        if getattr(builder, "func", builder) is Recurrent:  # itself, or a partial of it
+            return name
+    return None
+
+
+def memory_parameters(algorithm: Any) -> set[str]:
+    """Return the names of the arguments of an algorithm's memory; none if it has no memory."""
+    return parameters(Recurrent) - passed_by_us(Recurrent) if memory_of(algorithm) else set()
+
+
+def with_memory(algorithm: Any, spec: RunSpec) -> dict[str, Any]:
+    """Return the arguments of a run's algorithm, with those of its memory in the encoder that has it."""
+    name = memory_of(algorithm)
+    if name is None or not spec.memory:
+        return {**spec.algorithm}
+    builder = spec.algorithm.get(name) or getattr(algorithm, f"default_{name}")
+    return {**spec.algorithm, name: functools.partial(builder, **spec.memory)}
 
 
 def python_numbers(value: Any) -> Any:

@@ -1,15 +1,20 @@
 """`UserError`: an error in the user's input. The command line shows its message without a traceback."""
 
 import contextlib
+import difflib
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
 LONGEST_LINE = 500  # characters
+ALIKE, ALIKE_IF_SHORT = 0.68, 0.65  # similarity by difflib: Gated and dataset have 0.5, alfa and alpha 0.67
+SHORT = 6  # letters
+SHORTEST_PART = 4  # letters
+VERSION = re.compile(r"-v\d+$")
 
 
 class UserError(Exception):
@@ -121,6 +126,21 @@ def warn_of_data(text: str) -> None:
     while frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)) and frame.f_back is not None:
         stacklevel, frame = stacklevel + 1, frame.f_back
     warnings.warn(in_python(text), DataWarning, stacklevel=stacklevel)
+
+
+def similar(name: str, known: Iterable[str], number: int = 3) -> list[str]:
+    """Return the known names, at most `number`, that `name` may mean: spelled nearly alike, or with it as a part.
+
+    Upper case and versions such as ``-v0`` do not count.
+    """
+    given, found = VERSION.sub("", name.lower()), list[tuple[float, float, str]]()
+    least = ALIKE_IF_SHORT if len(given) <= SHORT else ALIKE
+    for word in dict.fromkeys(known):
+        other = VERSION.sub("", word.lower())
+        ratio = difflib.SequenceMatcher(None, other, given).ratio()
+        if ratio >= least or (len(given) >= SHORTEST_PART and given in other):
+            found.append((-ratio, -difflib.SequenceMatcher(None, word, name).ratio(), word))
+    return [word for *_, word in sorted(found)[:number]]
 
 
 def first_line(error: BaseException) -> str:

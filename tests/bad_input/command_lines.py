@@ -260,7 +260,7 @@ OTHER_COMMANDS = [
     ("envs --gallery", "--gallery"),
     ("envs pendulum", "pendulum"),
     ("check", "--env", "--dataset"),
-    ("check --env nowhere-v0", "nowhere-v0", "did you mean"),
+    ("check --env nowhere-v0", "nowhere-v0", "`offpcc envs`"),
     ("check --env exits:x-v0", "exits", "correct"),
     ("check --env raises:x-v0", "raises", "correct"),
     ("check --env pendulum-p-v0 --steps 0", "'0'"),

@@ -339,4 +339,5 @@ def test_it_ends_with_a_recommendation_before_the_table(check, tmp_path):
     advised = next(
         number for number, line in enumerate(lines) if line.startswith("ok       advice     start with cql: ")
     )
-    assert "docs/choosing_for_data.md" in lines[advised + 1] and lines[advised + 2].split()[:1] == ["min"]
+    assert "also train bc, and compare their tests" in lines[advised + 1]
+    assert "`offpcc params cql`" in lines[advised + 1] and lines[advised + 2].split()[:1] == ["min"]

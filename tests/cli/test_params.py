@@ -18,6 +18,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
 from offpcc.config.hyperparameters import REQUIRED, find, hyperparameters
 from offpcc.networks import Cell, Encoder, Recurrent
+from offpcc.utils.errors import similar
 
 
 def shown(launch, *words):
@@ -95,6 +96,35 @@ def test_a_class_a_memory_or_a_function_has_its_parameters(launch, name, paramet
 def test_an_unknown_name_is_refused(launch):
     code, out, err = launch("params", "rsacc")
     assert (code, out) == (2, "") and "'rsacc'; did you mean rsac" in err
+
+
+@pytest.mark.parametrize("name", ["Gated", "Attention", "foo", "Mamba"])
+def test_a_hint_names_nothing_unrelated(launch, name):
+    """Nearest to Gated was `dataset`, and to foo `mopo`."""
+    ways = (
+        ("params", name),
+        ("--env", "pendulum-v0", "--algo", name),
+        ("--env", f"{name}-v0", "--algo", "sac"),
+        ("--env", "pendulum-p-v0", "--algo", "rsac", "--gin", f"Recurrent.cell=@{name}"),
+        ("--env", "pendulum-v0", "--algo", "sac", "--config", f"{name}.gin"),
+    )
+    for words in ways:
+        code, _, err = launch(*words)
+        assert code == 2 and f"{name}" in err and "did you mean" not in err
+    assert "the known names are" not in launch(*ways[0])[2]  # hundreds
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "found"),
+    [
+        ("alfa", ["gamma", "alpha"], ["alpha"]),
+        ("Size", ["capacity", "batch_size"], ["batch_size"]),  # a part of it
+        ("len", ["segment_len"], []),  # too short
+        ("pendulum-v7", ["Pendulum-v1", "acrobot-v7"], ["Pendulum-v1"]),  # whatever the version
+    ],
+)
+def test_a_similar_name_is_spelled_alike_or_longer(given, known, found):
+    assert similar(given, known) == found
 
 
 MINE = """

@@ -360,9 +360,32 @@ def test_a_constructor_takes_the_settings_of_the_memory(name, which, tmp_path):
     direct.save(tmp_path / "saved.pt")
     bindings = "cell = @LRU", "hidden_dim = 6", "num_layers = 1", "use_previous_action = True"
     offpcc.configure(None, "LRU.r_max = 0.95", *(f"Recurrent.{binding}" for binding in bindings))
-    for other in (getattr(offpcc, name)(make_env, **SMALL), offpcc.load(tmp_path / "saved.pt", make_env)):
+    by_gin = getattr(offpcc, name)(make_env, **SMALL)
+    offpcc.configure(None)
+    built = offpcc.build(make_env, name.lower(), algorithm={**SMALL, **memory, "num_layers": 1})
+    for other in (by_gin, offpcc.load(tmp_path / "saved.pt", make_env), built):
         assert isinstance(getattr(other.algorithm, f"actor_{which}".replace("actor_shared", "shared")).cell, LRU)
         assert_same(direct.algorithm.state_dict(), other.algorithm.state_dict())
+
+
+def test_the_settings_of_the_memory_are_bindings_of_a_run_in_a_folder(tmp_path):
+    def run(folder, resume=False, **memory):
+        arguments = {**SMALL, **memory}
+        spec = RunSpec.make(Drift, "rsac", algorithm=arguments, training={**SHORT, "num_epochs": 1})
+        return fit(spec, tmp_path / folder, resume=resume, announce=lambda line: None)
+
+    run("direct", cell="lru", hidden_dim=4, num_layers=1)
+    offpcc.configure(None, "Recurrent.cell = 'lru'", "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
+    run("gin")
+    offpcc.configure(None)
+    configs = [(tmp_path / name / "config.gin").read_text() for name in ("direct", "gin")]
+    assert configs[0] == configs[1] and "Recurrent.hidden_dim = 4" in configs[0]
+    assert run("direct", resume=True, cell="lru", hidden_dim=4, num_layers=1).was_finished
+    with pytest.raises(UserError, match=r"Recurrent.hidden_dim is 5, but the run was made with 4"):
+        run("direct", resume=True, cell="lru", hidden_dim=5, num_layers=1)
+    assert not run("class", cell=LRU, hidden_dim=4, num_layers=1).was_finished
+    with pytest.raises(UserError, match=r"Recurrent.cell is .*partial.*, which cannot be written into the config"):
+        run("other", cell=functools.partial(LRU, r_max=0.95))
 
 
 def test_learners_and_agents_are_printed_in_a_line():
@@ -994,9 +1017,10 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         (lambda: offpcc.CSAC("pendulum-v0", num_layers=1), "which offpcc.ConvolutionalRecurrentSAC has$"),
         (lambda: offpcc.RSAC("pendulum-p-v0", lstm_hidden_size=8), "in offpcc that is hidden_dim$"),
         (
-            lambda: offpcc.build("pendulum-p-v0", "rsac", algorithm={"cell": "lru"}),
+            lambda: offpcc.build("pendulum-v0", "sac", algorithm={"cell": "lru"}),
             "'cell'; in offpcc that is Recurrent.cell",
         ),
+        (lambda: offpcc.build("pendulum-p-v0", "rsac", cell="lru"), r'in offpcc that is algorithm=\{"cell": ...\}$'),
         (lambda: offpcc.SAC("pendulum-v0").train(n_steps=9), "that is num_epochs and num_steps_per_epoch .the product"),
         (lambda: offpcc.SAC("pendulum-v0").train(dataset=9), r"as in offpcc.IQL\(env, dataset=data\)$"),
         (

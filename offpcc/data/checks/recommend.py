@@ -9,7 +9,6 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.utils.findings import OK, Finding
 
-GUIDE = "docs/choosing_for_data.md explains this choice"
 MOST_STEPS = 3_000  # of the sample: enough for two digits, and fast
 FEWEST_STEPS = 200  # with fewer, a prediction and neighbours say little
 MOST_SQUARED = 25  # numbers of observation and action, up to which a prediction also reads their products
@@ -209,4 +208,8 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
     name = "c" * found.sees_images + "r" * (hides or num_hidden > 0) + algorithm
     if found.sees_images:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
-    return [*findings, Finding("advice", OK, f"start with {name}: {reason}", GUIDE)]
+    baseline = name.removesuffix(algorithm) + ("td3_bc" if algorithm == "bc" else "bc")
+    remedy = (
+        f"this is a first try: also train {baseline}, and compare their tests; `offpcc params {name}` shows settings"
+    )
+    return [*findings, Finding("advice", OK, f"start with {name}: {reason}", remedy)]

@@ -4,7 +4,6 @@ D4RL's names are in `offpcc.envs.d4rl.catalog`. Sizes and hashes of its files co
 """
 
 import contextlib
-import difflib
 import hashlib
 import http.client
 import os
@@ -19,7 +18,7 @@ import h5py
 
 from offpcc.data.datasets.files import DAMAGE
 from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import replacing
 from offpcc.utils.paths import as_path, why_no_folder
 
@@ -85,7 +84,7 @@ def _unknown(name: str) -> str:
     if reason := why_not(name):
         return reason
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
-    nearest = difflib.get_close_matches(name, [*FILES, *own], n=3, cutoff=0.5)
+    nearest = similar(name, [*FILES, *own])
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "give a file, a D4RL name or minari:ID"
     return f"{name}: there is no such data set; {advice}"
 

@@ -1,6 +1,5 @@
 """`load`: reads a dataset by file, D4RL name or Minari id."""
 
-import difflib
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.make import set_dataset_reader
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, similar
 from offpcc.utils.paths import as_path
 
 MINARI = "minari:"
@@ -93,7 +92,7 @@ def _advice(missing: Path) -> str:
     """Return advice for a missing file: a similar name in the same folder, or what to give instead."""
     there = missing.parent.iterdir() if missing.parent.is_dir() else ()
     files = {file.stem: file for file in there if file.suffix in catalog.SUFFIXES}
-    near = difflib.get_close_matches(missing.stem, files, 1)
+    near = similar(missing.stem, files, 1)
     return f"did you mean {files[near[0]]}?" if near else "give one that is there, a D4RL name or minari:ID"
 
 
