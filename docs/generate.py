@@ -43,6 +43,7 @@ from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS
 from offpcc.training import dynamics  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
+from offpcc.training.imagination import stat_names
 
 assert offpcc.configure  # its import registers all that gin configures
 
@@ -115,8 +116,9 @@ def facts(name: str) -> Iterator[str]:
     methods = cls.fused_methods.items() if cls.fused_update else ()
     is_fused = bool(methods) and all(getattr(cls, key, None) is method for key, method in methods)
     rows.append(("fused update on the CPU", "yes" if is_fused else "no"))
+    of_model = () if cls.imagination is None else stat_names(cls.trains_model, **cls.imagination)
     rows.append(
-        ("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in (*cls.stat_names, *cls.model_stats)))
+        ("columns `update/...` in `progress.csv`", ", ".join(f"`{key}`" for key in (*cls.stat_names, *of_model)))
     )
     yield table(["", f"`{name}`"], rows)
 

@@ -91,7 +91,9 @@ def texts_of(file):
 
 def test_messages_name_no_file_that_a_wheel_lacks():
     texts = {(file, text) for file in (ROOT / "offpcc").rglob("*.py") for text in texts_of(file)}
-    lacking = re.compile(r"\b(docs|tests|examples|benchmarks)/\w|\b(?!NAME\.|report\.)\w+\.md\b|\bCONTRIBUTING|\bREADME")
+    lacking = re.compile(
+        r"\b(docs|tests|examples|benchmarks)/\w|\b(?!NAME\.|report\.)\w+\.md\b|\bCONTRIBUTING|\bREADME"
+    )
     assert [(file.name, text) for file, text in texts if lacking.search(text)] == []
     configs = {name for _, text in texts for name in re.findall(r"\bconfigs/[\w/]+\.gin", text)}
     assert configs and all((ROOT / name).is_file() for name in configs)

@@ -17,7 +17,6 @@ from typing import Any
 from torch import Tensor
 
 from offpcc.algorithms.cql import CQL
-from offpcc.algorithms.mbpo import STATS
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 
@@ -28,7 +27,6 @@ class COMBO(CQL):
 
     imagination: Mapping[str, Any] = {"length": 5, "real_share": 0.5}
     needs_recorded = True
-    model_stats = STATS
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return CQL's loss, where only recorded rows raise Q of their actions (eq. 2), and statistics."""

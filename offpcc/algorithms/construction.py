@@ -161,7 +161,7 @@ class Construction:
     imagination: Mapping[str, Any] | None = None
     trains_model = False  # whether the model may be trained during a run in an environment
     needs_recorded = False  # whether each batch in a model needs real rows
-    model_stats: tuple[str, ...] = ()  # statistics of the rollouts in the model
+    model_stats: tuple[str, ...] = ()  # statistics of the rollouts in the model; its settings decide which
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
     uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -226,7 +227,7 @@ class DynamicsModel(nn.Module):
         observations: Tensor,
         actions: Tensor,
         generator: torch.Generator | None,
-        members: Tensor | None = None,
+        places: Tensor | None = None,
         predicted: Prediction | None = None,
         with_uncertainty: bool = True,
     ) -> ModelStep:
@@ -235,27 +236,28 @@ class DynamicsModel(nn.Module):
         Args:
             observations: (B, k, O), oldest first.
             actions: (B, k, A) in [-1, 1].
-            generator: draws members and noise; None for the mean over elites, without noise.
-            members: (B,), index among the elites of each row's network; default: drawn.
+            generator: draws networks, noise and learned terminations; None for the mean over elites, without noise,
+                which terminates where this is likelier than not.
+            places: (B,), place among the elites of each row's network; default: drawn.
             predicted: what the elites predict, if it is known.
             with_uncertainty: False computes the network of each row alone on a CPU, which is faster, if rows draw
                 networks; `uncertainty` and `mean_rewards` are None then.
         """
         x = self.inputs(observations, actions)
-        if generator is not None and members is None:
-            members = torch.randint(len(self.elites), (len(x),), generator=generator, device=x.device)
-        if with_uncertainty or members is None or x.device.type != "cpu":
+        if generator is not None and places is None:
+            places = torch.randint(len(self.elites), (len(x),), generator=generator, device=x.device)
+        if with_uncertainty or places is None or x.device.type != "cpu":
             predicted = predicted or self.predict(x.expand(len(self.elites), *x.shape), self.elites)
         uncertainty = mean_rewards = None
         if predicted is not None:
             deviations = (0.5 * predicted.log_variance).exp()
             uncertainty = self._uncertainty(predicted.mean[..., :-1], deviations)
             mean_rewards = self.target_mean[-1] + self.target_std[-1] * predicted.mean[..., -1].mean(0)
-        if members is None or generator is None:
+        if places is None or generator is None:
             assert predicted is not None
             sample, logit = predicted.mean.mean(0), predicted.logit.mean(0)
         else:
-            mean, log_variance, logit = self._own(x, members, predicted)
+            mean, log_variance, logit = self._own(x, places, predicted)
             noise = torch.randn(mean.shape, generator=generator, device=x.device)
             sample = mean + (0.5 * log_variance).exp() * noise
         values = self.target_mean + self.target_std * sample
@@ -264,22 +266,36 @@ class DynamicsModel(nn.Module):
         if self.rule is not None:
             ended = self.rule.terminates(following)
         elif self.termination == LEARNED:
-            ended = logit[:, 0] > 0
+            ended = self._ends(logit[:, 0], generator)
         else:
             ended = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         return ModelStep(following, values[:, -1], ended, uncertainty, (following != free).amax(1), mean_rewards)
 
-    def _own(self, x: Tensor, members: Tensor, predicted: Prediction | None) -> Prediction:
+    def termination_probabilities(self, logits: Tensor) -> Tensor:
+        """Return the probabilities of terminations, of the shape of `logits`.
+
+        In the loss, a termination has a weight w (`loss`). So the logits are too large by log(w), which is taken off.
+        """
+        return torch.sigmoid(logits - math.log(self.facts.get("termination_weight", 1.0)))
+
+    def _ends(self, logits: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Draw terminations (B,) with the probabilities of logits (B,); without a generator, the likelier ones."""
+        probabilities = self.termination_probabilities(logits)
+        if generator is None:
+            return probabilities > 0.5
+        return torch.rand(probabilities.shape, generator=generator, device=logits.device) < probabilities
+
+    def _own(self, x: Tensor, places: Tensor, predicted: Prediction | None) -> Prediction:
         """Return what the network of each row predicts for it, (B, D): taken from `predicted`, or computed."""
         if predicted is not None:
             rows = torch.arange(len(x), device=x.device)
-            return Prediction(*(part[members, rows] for part in predicted))
-        order, counts = members.argsort(stable=True), members.bincount(minlength=len(self.elites))
+            return Prediction(*(part[places, rows] for part in predicted))
+        order, counts = places.argsort(stable=True), places.bincount(minlength=len(self.elites))
         rows = torch.empty_like(order)  # of each input in the batch of its network
-        rows[order] = torch.arange(len(x), device=x.device) - (counts.cumsum(0) - counts)[members[order]]
+        rows[order] = torch.arange(len(x), device=x.device) - (counts.cumsum(0) - counts)[places[order]]
         batches = x.new_zeros(len(counts), int(counts.max()), x.shape[1])
-        batches[members, rows] = x
-        return Prediction(*(part[members, rows] for part in self.predict(batches, self.elites)))
+        batches[places, rows] = x
+        return Prediction(*(part[places, rows] for part in self.predict(batches, self.elites)))
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""

@@ -18,8 +18,6 @@ from typing import Any
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
-STATS = ("imagined_length", "imagined_uncertainty", "imagined_stopped", "imagined_bounded")
-
 
 @configurable
 class MBPO(SAC):
@@ -28,4 +26,3 @@ class MBPO(SAC):
     imagination: Mapping[str, Any] = {"keep": 20}
     trains_model = True
     normalizes_recorded = True
-    model_stats = (*STATS, "model_error")

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mbpo import STATS
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
@@ -26,4 +25,3 @@ class MOPO(SAC):
 
     imagination: Mapping[str, Any] = {"length": 5, "penalty": 1.0, "uncertainty": "deviation"}
     normalizes_recorded = True
-    model_stats = STATS

@@ -1,7 +1,7 @@
 """Model-based Offline Reinforcement Learning, Kidambi et al. 2020 (arXiv:2005.05951), algorithm 1.
 
 An imagined episode ends with a low reward where the largest distance between the means of two networks passes a
-threshold, by default the largest distance over the data (definition 4).
+threshold, by default the largest distance over the data (the discrepancy).
 
 Differs from the paper:
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mbpo import STATS
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
@@ -26,4 +25,3 @@ class MOReL(SAC):
 
     imagination: Mapping[str, Any] = {"length": 10, "threshold": "max * 1", "uncertainty": "epistemic"}
     normalizes_recorded = True
-    model_stats = STATS

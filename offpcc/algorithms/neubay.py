@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mbpo import STATS
 from offpcc.algorithms.rlpd import RLPD
 from offpcc.config.registry import configurable
 
@@ -36,4 +35,3 @@ class NEUBAY(RLPD):
         "real_share": 0.5,
     }
     normalizes_recorded = True
-    model_stats = STATS

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offpcc.algorithms.mbpo import STATS
 from offpcc.algorithms.sac import SAC
 from offpcc.config.registry import configurable
 
@@ -32,7 +31,6 @@ class AleatoricPenalty(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "penalty": "range * 0.5"}
     normalizes_recorded = True
-    model_stats = STATS
 
 
 @configurable
@@ -41,7 +39,6 @@ class EpistemicPenalty(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "penalty": "range * 0.5"}
     normalizes_recorded = True
-    model_stats = STATS
 
 
 @configurable
@@ -50,7 +47,6 @@ class AleatoricPartitioning(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "aleatoric", "threshold": "quantile 0.99"}
     normalizes_recorded = True
-    model_stats = STATS
 
 
 @configurable
@@ -59,4 +55,3 @@ class EpistemicPartitioning(SAC):
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "threshold": "quantile 0.99"}
     normalizes_recorded = True
-    model_stats = STATS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import itertools
 import math
@@ -60,7 +61,11 @@ class Transitions:
     def __init__(self, rows: TransitionTable, history: int) -> None:
         self.rows, self.history = rows, history
         self.starts = np.flatnonzero(rows.is_start)
-        self.first = np.repeat(rows.starts, rows.stops - rows.starts) if history > 1 else None  # of each row's episode
+
+    @functools.cached_property
+    def first(self) -> Array:
+        """The first row of each row's episode, (rows,)."""
+        return np.repeat(self.rows.starts, self.rows.stops - self.rows.starts)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -70,7 +75,7 @@ class Transitions:
         rows, at = self.rows, self.starts[indices]
         window = at[:, None] - np.arange(self.history)[::-1]
         actions = rows.actions
-        if self.first is None:
+        if self.history == 1:
             acted = actions[window]
         else:
             first = self.first[at][:, None]
@@ -303,6 +308,7 @@ class ModelFit:
             **(measure(model, self.data) if is_measured else {}),
         }
         if model.termination == LEARNED:
+            model.facts["termination_weight"] = self.termination_weight
             model.facts |= self._classified()
 
     def _joint(self, errors: Array) -> list[float]:
@@ -324,8 +330,8 @@ class ModelFit:
             x, _, ended = self.tensors(self.held_out[start : start + BLOCK])
             with torch.no_grad():
                 logits = self.model.predict(x.expand(self.model.num_elites, *x.shape), self.model.elites).logit
-            predicted = logits.mean(0) > 0
-            hits += float((predicted & (ended > 0)).sum())
+            predicted = self.model.termination_probabilities(logits).mean(0)  # the share that is drawn
+            hits += float((predicted * ended).sum())
             found, actual = found + float(predicted.sum()), actual + float(ended.sum())
         precision, recall = (hits / total if total else math.nan for total in (found, actual))
         return {"termination_precision": precision, "termination_recall": recall}

@@ -54,7 +54,7 @@ from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.training.dynamics import check_model_of, find_or_train, fingerprint, load_model, untrained_model
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.imagination import Imagination, imagined_capacity
+from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
@@ -593,6 +593,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         buffer = ImaginedBuffer(real, own, spec.imagination.real_share, known)
         rows = None if data is None else data.rows
         given = spec.model_training, spec.seed, algorithm.gamma
+        algorithm.model_stats = stat_names(data is None, **spec.imagination._asdict())
         return Imagination(spec.imagination, model, buffer, rows, *given)
 
     def interact(algorithm: ActorCritic, share: float = 0.0, recorded: Any = None) -> tuple[Any, Interaction]:

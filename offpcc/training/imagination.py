@@ -10,6 +10,7 @@ import torch
 
 from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.config import loading
 from offpcc.config.validation import (
     LARGEST_COUNT,
     Flag,
@@ -39,6 +40,7 @@ from offpcc.training.rollouts import (
     Log,
     Pessimism,
     Rollouts,
+    Starts,
     play,
 )
 from offpcc.training.run_fns import Callback, Run
@@ -220,7 +222,22 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f"Imagination.capacity is {options.capacity}, less than two rollouts of Imagination.length "
             f"{options.length}; raise it"
         )
+    loading.add_used(bound_options, options._asdict())  # the run's config tells them, not None
     return options
+
+
+def stat_names(trains_model: bool, penalty: Any = None, threshold: Any = None, **_: Any) -> tuple[str, ...]:
+    """Return the statistics of rollouts with these `ImaginationOptions`, without those that stay empty.
+
+    The uncertainty is known only with a penalty or a threshold, and only a threshold stops rollouts.
+    """
+    return (
+        "imagined_length",
+        *(["imagined_uncertainty"] if penalty or threshold is not None else []),
+        *(["imagined_stopped"] if threshold is not None else []),
+        "imagined_bounded",
+        *(["model_error"] if trains_model else []),
+    )
 
 
 def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> int:
@@ -285,7 +302,6 @@ class Imagination(Callback):
     def _set_data(self, rows: TransitionTable) -> None:
         """Start rollouts from these rows, and find the threshold and the penalty."""
         self.data = Transitions(rows, self.model.history)
-        self.first = np.repeat(rows.starts, rows.stops - rows.starts)
         threshold, penalty = math.inf, 0.0
         options, facts = self.options, self.model.facts
         worst, scale = -facts["largest_reward"], reward_scale(facts)
@@ -298,7 +314,8 @@ class Imagination(Callback):
             factor = _factor(options.penalty, "range")
             penalty = float(options.penalty) if factor is None else factor * scale / (spread["1"] or 1.0)
         end_reward = worst if options.end_reward is None else options.end_reward
-        self.pessimism = Pessimism(options.uncertainty, penalty, threshold, options.ends, end_reward)
+        given = options.uncertainty, penalty, threshold, options.ends, end_reward, options.mean_reward
+        self.pessimism = Pessimism(*given)
 
     def _limit(self, value: float | str, spread: Mapping[str, float]) -> float:
         if isinstance(value, str):
@@ -410,25 +427,28 @@ class Imagination(Callback):
         if run is not None:
             num_steps = sum(int(log.lengths.sum()) for log in logs)
             of_step: dict[str, float] = {"imagined_bounded": sum(log.num_bounded for log in logs)}
+            of_rollout = {"imagined_length": num_steps}
             if self.pessimism.has_effect:
                 of_step["imagined_uncertainty"] = sum(log.uncertainty for log in logs)
+            if self.options.threshold is not None:
+                of_rollout["imagined_stopped"] = sum(log.num_stopped for log in logs)
             self._report(
                 run,
-                imagined_length=num_steps / number,
-                imagined_stopped=sum(log.num_stopped for log in logs) / number,
+                **{name: total / number for name, total in of_rollout.items()},
                 **{name: total / max(num_steps, 1) for name, total in of_step.items()},
             )
 
     def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
         assert self.data is not None
-        at, members = self.data.starts[indices], None
-        first, prefix = self.first[at], self.options.prefix
-        begins = at if algorithm.memoryless else first if prefix is None else np.maximum(first, at - prefix)
+        at = begins = self.data.starts[indices]
+        places, prefix = None, self.options.prefix
+        if not algorithm.memoryless:
+            begins = self.data.first[at] if prefix is None else np.maximum(self.data.first[at], at - prefix)
         if self.options.one_member:
             drawn = self.randomness.generator.integers(len(self.model.elites), size=len(indices))
-            members = torch.from_numpy(drawn).to(self.model.device)
-        log = play(self.model, self.data, algorithm, indices, begins, length, self.generator, self.pessimism, members,
-                   self.options.mean_reward)  # fmt: skip
+            places = torch.from_numpy(drawn).to(self.model.device)
+        starts = Starts(indices, begins, places)
+        log = play(self.model, self.data, algorithm, starts, length, self.generator, self.pessimism)
         if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
             begins = np.maximum(begins, at - most - self.buffer.imagined.burn_in)  # type: ignore[union-attr]
         return log, log.rollouts(self.data.rows, begins, at)

@@ -37,11 +37,20 @@ class Pessimism(NamedTuple):
     threshold: float = math.inf
     ends: str = TERMINAL
     end_reward: float = 0.0
+    mean_reward: bool = False  # whether the reward is the mean over networks
 
     @property
     def has_effect(self) -> bool:
         """True if a penalty or a threshold that float32 can reach is set."""
         return self.penalty != 0.0 or self.threshold < torch.finfo(torch.float32).max
+
+
+class Starts(NamedTuple):
+    """Where N rollouts begin."""
+
+    indices: Array  # (N,), transitions at whose observations they start
+    begins: Array  # (N,), rows from which on an agent with memory reads its recorded episode
+    places: torch.Tensor | None = None  # (N,), place among the elites of each one's network; None: each step draws one
 
 
 class Rollouts(NamedTuple):
@@ -107,13 +116,10 @@ def play(
     model: DynamicsModel,
     data: Transitions,
     actor: Any,
-    indices: Array,
-    begins: Array,
+    starts: Starts,
     length: int,
     generator: torch.Generator,
     pessimism: Pessimism,
-    members: torch.Tensor | None = None,
-    mean_reward: bool = False,
     deterministic: bool = False,
 ) -> Log:
     """Play rollouts side by side, and return their steps.
@@ -122,15 +128,13 @@ def play(
         model: the model.
         data: recorded transitions.
         actor: `ActorCritic`, or another object with its `act` and `memoryless`.
-        indices: transitions (N,) at whose observations the rollouts start.
-        begins: rows (N,) from which on an agent with memory reads its recorded episode.
+        starts: where the rollouts begin.
         length: largest number of steps of a rollout.
         generator: draws the model's networks and noise.
         pessimism: what the uncertainty does.
-        members: (N,), index among the elites of each rollout's network; None: each step draws one.
-        mean_reward: whether the reward is the mean over networks.
         deterministic: whether the actor acts with the mode of its policy.
     """
+    indices, begins, places = starts
     at, memory = data.starts[indices], None
     observed, acted, *_ = (np.array(part) for part in data[indices])
     number = len(indices)
@@ -144,10 +148,10 @@ def play(
         chosen = np.clip(chosen, -1.0, 1.0)  # an algorithm of one's own may act outside
         acted[:, -1] = chosen
         window = as_tensor(observed, model), as_tensor(acted, model)
-        needs_all = pessimism.has_effect or mean_reward
-        found = model.imagine(*window, generator, members, with_uncertainty=needs_all)
+        needs_all = pessimism.has_effect or pessimism.mean_reward
+        found = model.imagine(*window, generator, places, with_uncertainty=needs_all)
         following, ended = found.next_observations.cpu().numpy(), found.terminations.cpu().numpy()
-        rewards = (found.mean_rewards if mean_reward else found.rewards).cpu().numpy()
+        rewards = (found.mean_rewards if pessimism.mean_reward else found.rewards).cpu().numpy()
         stopped = np.zeros(len(going), bool)
         if pessimism.has_effect:
             unsure = getattr(found.uncertainty, pessimism.uncertainty).cpu().numpy()
@@ -166,7 +170,7 @@ def play(
         observed = np.concatenate([observed[alive, 1:], following[alive, None]], 1)
         acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
         previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
-        members = None if members is None else members[torch.from_numpy(alive).to(members.device)]
+        places = None if places is None else places[torch.from_numpy(alive).to(places.device)]
         memory = map_state(lambda part, alive=alive: part[alive], memory)  # type: ignore[misc]
     return log
 
@@ -285,9 +289,10 @@ class ImaginedEpisodes:
         signals.poll()
         indices = self.draw.integers(len(self.data), size=num)
         rows, at = self.data.rows, self.data.starts[indices]
-        begins = rows.starts[np.searchsorted(rows.starts, at, side="right") - 1]
-        log = play(self.model, self.data, self.actor, indices, begins, self.length, self.generator, self.pessimism,
-                   deterministic=self.deterministic)  # fmt: skip
+        starts = Starts(indices, self.data.first[at])
+        log = play(
+            self.model, self.data, self.actor, starts, self.length, self.generator, self.pessimism, self.deterministic
+        )
         self.num_unsure += log.num_stopped
         self.num_ended += log.num_ended
         self.num_bounded += log.num_bounded

@@ -119,8 +119,8 @@ def test_a_history_moves_on_with_the_imagined_steps():
     seen = []
     predict = model.imagine
 
-    def watching(observations, actions, generator, members=None, with_uncertainty=True):
-        step = predict(observations, actions, generator, members)
+    def watching(observations, actions, generator, places=None, with_uncertainty=True):
+        step = predict(observations, actions, generator, places)
         seen.append((observations.clone(), actions.clone(), step.next_observations))
         return step
 

@@ -51,7 +51,7 @@ def slow(*values):
 class KnownModel(DynamicsModel):
     """x' = x + 0.1 times the oldest action that it reads, reward x'[0], uncertainty |x[0]|, ends above 3."""
 
-    def imagine(self, observations, actions, generator, members=None, with_uncertainty=True):
+    def imagine(self, observations, actions, generator, places=None, with_uncertainty=True):
         if generator is not None:
             torch.rand(1, generator=generator)
         now = observations[:, -1]
@@ -399,6 +399,9 @@ def test_a_run_trains_its_model_first_and_the_next_one_finds_it(train, tmp_path)
     code, out, err = train("morel", bindings=["Imagination.length=2"])
     assert code == 0 and f"model {model}" in err and "trained first" not in err
     assert model.read_bytes() == before
+    table += rows_of(folder(tmp_path, "morel"))
+    assert ["update/imagined_stopped" in row for row in table] == [False, False, True, True]
+    assert all(value for row in table for name, value in row.items() if name.startswith("update/imagined"))
     assert train("mopo", "--run_id", "2", bindings=["DynamicsModel.activation='silu'"])[0] == 0
     assert len([*(tmp_path / "models").glob("*.pt")]) == 2  # of other settings
 
@@ -421,6 +424,10 @@ def test_mbpo_trains_its_model_in_the_run(algo, env, train, tmp_path):
     assert "in a model trained in the run" in out
     last = rows_of(folder(tmp_path, algo, env))[-1]
     assert float(last["update/model_error"]) > 0.0 and float(last["update/imagined_length"]) == 3.0
+    # Without a penalty or a threshold, the uncertainty is not computed, and no rollout stops.
+    assert not {"update/imagined_uncertainty", "update/imagined_stopped"} & last.keys()
+    config = (folder(tmp_path, algo, env) / "config.gin").read_text()
+    assert "Imagination.keep = 20\n" in config and "Imagination.real_share = 0.05\n" in config  # the defaults of MBPO
 
 
 @pytest.mark.parametrize(
