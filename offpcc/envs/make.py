@@ -16,23 +16,32 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 
 from offpcc.config.bindings import explains_calls, with_references
-from offpcc.config.validation import FOR_NUMBERS, above, check, format_value, has_flags, rules_of, takes_numbers
+from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import place_in
+from offpcc.envs.faults import UnfitError, place_in
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, PackedObservation, UnitAction
+from offpcc.envs.wrappers import (
+    EpisodeReturn,
+    Float32Observation,
+    PackedObservation,
+    StateObservation,
+    UnitAction,
+    WithoutState,
+)
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, similar, text_of
 from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
-from offpcc.utils.spaces import PackedDict
+from offpcc.utils.spaces import STATE, PackedDict
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
+INFO = "info"  # the value of make.state for info["state"]
+StateKey = Annotated[str, Rule("a key of Dict observations, or 'info'", lambda value: isinstance(value, str) and value)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 EnvFunction = Callable[..., gymnasium.Env[Any, Any]]  # makes an environment; a class does, too
 
@@ -51,6 +60,7 @@ class EnvOptions(NamedTuple):
     wrappers: Sequence[Wrap] = ()
     kwargs: Mapping[str, Any] | None = None
     timeout: float | None = None  # seconds
+    state: str | None = None  # where critics find the state
 
 
 DEFAULT_OPTIONS = EnvOptions()
@@ -58,7 +68,10 @@ DEFAULT_OPTIONS = EnvOptions()
 
 @gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
 def _env_options(
-    wrappers: Sequence[Wrap] = (), kwargs: Mapping[str, Any] | None = None, timeout: Timeout | None = None
+    wrappers: Sequence[Wrap] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    timeout: Timeout | None = None,
+    state: StateKey | None = None,
 ) -> EnvOptions:
     """Return gin's arguments for `make`, unchecked.
 
@@ -66,8 +79,9 @@ def _env_options(
         wrappers: see `make`.
         kwargs: see `make`.
         timeout: see `make`.
+        state: see `make`.
     """
-    return EnvOptions(wrappers, kwargs, timeout)
+    return EnvOptions(wrappers, kwargs, timeout, state)
 
 
 def env_options() -> EnvOptions:
@@ -83,7 +97,7 @@ def env_options() -> EnvOptions:
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
-    check("make", rules_of(_env_options), {"timeout": options.timeout})
+    check("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
     return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
 
 
@@ -95,6 +109,8 @@ def make(
     wrappers: Sequence[Wrap] = (),
     kwargs: Mapping[str, Any] | None = None,
     timeout: Timeout | None = None,
+    state: StateKey | None = None,
+    shows_state: bool = True,
     scale_actions: bool = False,
     pack_observations: bool | None = None,
     lazy: bool = False,
@@ -119,6 +135,10 @@ def make(
             everywhere else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only
             gives the message. In a worker process (`environments.worker_processes`), only that process ends, and a
             new one replaces it.
+        state: Where the environment's state is, which only critics read: "info" for ``info["state"]``, or
+            the key of an entry of Dict observations; None for no state. With "info", observations become a Dict with
+            the entry "state", and an array its entry "observation".
+        shows_state: Whether observations contain the state; False for an environment in which an agent only acts.
         scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
             `UnitAction`). Algorithms choose such actions, and training sets this.
         pack_observations: Whether to pack Dict observations (see `PackedObservation`), as training does; default: as
@@ -135,7 +155,7 @@ def make(
             constructor raised.
     """
     choose_opengl()
-    check("make", rules_of(_env_options), {"timeout": timeout})
+    check("make", rules_of(_env_options), {"timeout": timeout, "state": state})
     check_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
@@ -154,6 +174,8 @@ def make(
             "wrappers": wrappers,
             "kwargs": kwargs,
             "timeout": timeout,
+            "state": state,
+            "shows_state": shows_state,
             "scale_actions": scale_actions,
         }
         own |= {"render_mode": render_mode, "pack_observations": pack_observations}
@@ -185,14 +207,42 @@ def make(
                 f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
             ) from error
     _check_actions(name, env.action_space)
-    _check_observations(name, env.observation_space)
+    if state is not None:
+        env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
+    _check_observations(name, env.observation_space, state)
     is_image = len(env.observation_space.shape or ()) == 3
     if isinstance(env.observation_space, Dict):
         is_packed = scale_actions if pack_observations is None else pack_observations
-        env = PackedObservation(env) if is_packed else env
+        env = PackedObservation(env, state) if is_packed else env
     elif env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
     return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
+
+
+def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gymnasium.Env[Any, Any], str]:
+    """Return the environment with the state among its observations, and the key of the state."""
+    if isinstance(env.observation_space, Dict) and state in env.observation_space.spaces:
+        return env, state
+    if state != INFO:
+        seen = env.observation_space
+        keys = f"the entries {', '.join(seen.spaces)}" if isinstance(seen, Dict) else "no entries"
+        raise UnsuitableEnvironment(
+            f'make.state is {state!r}, but the observations of {name} have {keys}; give the key of one, or "info" for '
+            f'info["state"]'
+        )
+    try:
+        return StateObservation(env), STATE
+    except UnfitError as error:
+        raise UnsuitableEnvironment(f"{name} {error.what} {error.remedy}") from error
+    except UserError as error:
+        raise UnsuitableEnvironment(f"{name}: {error.message}") from error
+
+
+def _without_state(env: gymnasium.Env[Any, Any], state: str) -> gymnasium.Env[Any, Any]:
+    """Return the environment without the state among its observations."""
+    if isinstance(env.observation_space, Dict) and state in env.observation_space.spaces:
+        return WithoutState(env, state)
+    return env
 
 
 def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:
@@ -390,10 +440,10 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
             )
 
 
-def _check_observations(name: str, space: gymnasium.Space[Any]) -> None:
+def _check_observations(name: str, space: gymnasium.Space[Any], state: str | None) -> None:
     if isinstance(space, Dict):
         try:
-            PackedDict(space)
+            PackedDict(space, state)
         except UserError as error:
             raise UnsuitableEnvironment(f"{name}: {error.message}") from error
         return

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from offpcc.utils.errors import UserError
 
 MINIMAL_FRAME = 8  # pixels; a smaller 3-d observation is a tensor, not an image
+OBSERVATION, STATE = "observation", "state"  # keys of a Dict observation with a state
 LARGEST_BOX = 2**26  # largest number of elements of an observation
 
 
@@ -132,13 +133,14 @@ class PackedDict(spaces.Box):
 
     Args:
         space: the Dict space, which may contain further Dict spaces.
+        state_key: the key of an entry, a vector, that only critics read; None if the agent sees all entries.
 
     Raises:
-        UserError: an entry is of another kind, or there is none.
+        UserError: an entry is of another kind, or there is none; or the state is no vector, or the only entry.
     """
 
-    def __init__(self, space: spaces.Dict) -> None:
-        self.dict_space = space
+    def __init__(self, space: spaces.Dict, state_key: str | None = None) -> None:
+        self.dict_space, self.state_key = space, state_key
         given = sorted(_entries(space), key=lambda entry: entry[0])
         self.entries = dict(given)
         for key in self.entries:
@@ -162,11 +164,17 @@ class PackedDict(spaces.Box):
         if first > LARGEST_BOX:
             raise UserError(f"a Dict observation has {first:,} numbers, more than {LARGEST_BOX:,}; show fewer")
         self.num_vector_bytes = 4 * self.unpacked_shape.num_numbers
+        self.state_part = next((part for part in vectors if part.key == state_key), None)
+        if state_key is not None and (self.state_part is None or len(self.entries) == 1):
+            fault = "is no vector" if self.state_part is None else "is the only entry, so the agent would see nothing"
+            raise UserError(f"the state {state_key!r} of a Dict observation {fault}; name another entry")
         super().__init__(0, 255, (self.num_vector_bytes + first - self.unpacked_shape.num_numbers,), np.uint8)
 
     def __eq__(self, other: object) -> bool:
-        """Compare the Dict spaces."""
-        return isinstance(other, PackedDict) and bool(self.dict_space == other.dict_space)
+        """Compare the Dict spaces, and which entry is the state."""
+        if not isinstance(other, PackedDict) or self.state_key != other.state_key:
+            return False
+        return bool(self.dict_space == other.dict_space)
 
     def is_like(self, other: PackedDict) -> bool:
         """Check whether both spaces pack the same vectors and images; choices are vectors."""
@@ -182,7 +190,30 @@ class PackedDict(spaces.Box):
 
     def __reduce__(self) -> Any:
         """Return how to build the space again, for copies and other processes."""
-        return type(self), (self.dict_space,)
+        return type(self), (self.dict_space, self.state_key)
+
+    @property
+    def agent_space(self) -> spaces.Box:
+        """The space of what the agent sees, without the state: see `without_state`."""
+        space = without_state(self.dict_space, self.state_key)
+        if isinstance(space, spaces.Dict):
+            return PackedDict(space)
+        if is_image(space.shape):
+            return space
+        low, high = (bound.astype(np.float32).reshape(-1) for bound in (space.low, space.high))
+        return spaces.Box(low, high, dtype=np.float32)
+
+    def drop_state(self, packed: np.ndarray) -> np.ndarray:
+        """Return observations of `agent_space`, (..., *shape), of packed ones (..., D)."""
+        assert self.state_part is not None
+        columns, space = self.state_part.columns, self.agent_space
+        rest = np.concatenate([packed[..., : 4 * columns.start], packed[..., 4 * columns.stop :]], -1)
+        if isinstance(space, PackedDict):
+            return rest
+        if not is_image(space.shape):
+            return rest.view(np.float32)
+        image = rest.reshape(*packed.shape[:-1], *channels_first_shape(space.shape))
+        return np.moveaxis(image, -3, -1) if channels_last(space.shape) else image
 
     def pack(self, observation: Mapping[str, Any], axes: tuple[int, ...] = ()) -> np.ndarray:
         """Return the bytes (*axes, D) of an observation of the Dict space.
@@ -256,6 +287,13 @@ class PackedDict(spaces.Box):
             pixels = packed[..., start + part.first : start + part.columns.stop]
             parts[part.key] = pixels.reshape(*packed.shape[:-1], *part.shape)
         return parts
+
+
+def without_state(space: spaces.Dict, key: str | None) -> Any:
+    """Return a Dict space without one entry. If only the entry "observation", a Box, is left, return its space."""
+    rest = {name: entry for name, entry in space.items() if name != key}
+    is_plain = list(rest) == [OBSERVATION] and isinstance(rest[OBSERVATION], spaces.Box)
+    return rest[OBSERVATION] if is_plain else spaces.Dict(rest)
 
 
 def _unlike(key: str, array: np.ndarray, space: spaces.Space[Any]) -> str:

@@ -51,6 +51,8 @@ class Corridor(gym.Env[Array, Array]):
     action is then independent of the cue, and both cues are equally likely. An agent whose input includes the previous
     action has a memory: it can pass on the cue from action to action.
 
+    ``info["state"]``, float32 (2,): the cue, and the share of the corridor that lies behind the agent.
+
     Args:
         length: Steps from the cue to the junction, 2 or more.
         render_mode: None or "rgb_array".
@@ -67,6 +69,7 @@ class Corridor(gym.Env[Array, Array]):
         self._length = int(length)
         self.render_mode = render_mode
         self.observation_space = Box(np.array([-1, 0], np.float32), np.ones(2, np.float32), dtype=np.float32)
+        self.state_space = Box(np.array([-1, 0], np.float32), np.array([1, 2], np.float32), dtype=np.float32)
         self.action_space = Box(-1.0, 1.0, (1,), np.float32)
         self._cue, self._turn, self._num_steps = 0.0, 0.0, 0
 
@@ -75,7 +78,7 @@ class Corridor(gym.Env[Array, Array]):
         super().reset(seed=seed)
         self._cue = float(self.np_random.choice([-1.0, 1.0]))
         self._turn, self._num_steps = 0.0, 0
-        return self._observe(), {}
+        return self._observe(), self._info()
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
         """Advance by one step, or turn at the junction."""
@@ -84,7 +87,7 @@ class Corridor(gym.Env[Array, Array]):
         if is_last:
             self._turn = float(np.clip(action, -1.0, 1.0)[0])
             reward = self._cue * self._turn
-        return self._observe(), reward, is_last, False, {}
+        return self._observe(), reward, is_last, False, self._info()
 
     def render(self) -> NDArray[np.uint8] | None:
         """Return the current frame, (240, 240, 3), seen from above, or None without a render mode.
@@ -102,6 +105,9 @@ class Corridor(gym.Env[Array, Array]):
         paint_disc(frame, 1.0, (place, -ARM * self._turn), AGENT_RADIUS, (31, 60, 120))
         picture: NDArray[np.uint8] = np.rint(frame).astype(np.uint8)
         return picture
+
+    def _info(self) -> Info:
+        return {"state": np.array([self._cue, self._num_steps / self._length], np.float32)}
 
     def _observe(self) -> Array:
         # Multiplying the cue by zero would leave its sign, as -0.0.

@@ -20,7 +20,9 @@ from offpcc.envs.wrappers.base import (
     EpisodeReturn,
     Float32Observation,
     PackedObservation,
+    StateObservation,
     UnitAction,
+    WithoutState,
     action_bounds,
 )
 from offpcc.envs.wrappers.observations import (
@@ -45,7 +47,9 @@ __all__ = [
     "ObservationNoise",
     "PackedObservation",
     "PreviousAction",
+    "StateObservation",
     "UnitAction",
+    "WithoutState",
     "action_bounds",
     "num_stacked",
 ]

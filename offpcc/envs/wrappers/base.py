@@ -17,9 +17,10 @@ from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import SPACE, UnfitError, kind_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, check_folder
-from offpcc.utils.spaces import PackedDict
+from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict, without_state
 from offpcc.utils.video import video
 
+NO_STATE = "return the state from reset and step, a vector, or remove make.state"
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")  # of D4RL's environments
 
 
@@ -57,16 +58,17 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
 
     Args:
         env: An environment whose observation space is a Dict.
+        state_key: The key of an entry that only critics read; None if there is none.
 
     Raises:
         UserError: An entry of the Dict cannot be packed.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
+    def __init__(self, env: gym.Env[Any, Any], state_key: str | None = None) -> None:
+        RecordConstructorArgs.__init__(self, state_key=state_key)
         gym.ObservationWrapper.__init__(self, env)
         assert isinstance(env.observation_space, Dict)
-        self._packed = PackedDict(env.observation_space)
+        self._packed = PackedDict(env.observation_space, state_key)
         self.observation_space = self._packed
 
     def observation(self, observation: Any) -> Array:
@@ -81,6 +83,78 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
             return self._packed.pack(observation)
         except ValueError as error:
             raise UnfitError(f"returned an observation in which {error}", SPACE) from None
+
+
+class StateObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Adds ``info["state"]`` to the observation, as the entry "state" of a Dict, for critics that read it.
+
+    An array becomes the entry "observation". The space of the state is the environment's attribute ``state_space``;
+    without it, the shape is that of the first state, after a reset.
+
+    Args:
+        env: An environment whose `info` has a "state", a vector.
+
+    Raises:
+        UserError: There is no state, it is no vector, or the observation has an entry "state" already.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        seen = env.observation_space
+        entries = dict(seen.spaces) if isinstance(seen, Dict) else {OBSERVATION: seen}
+        if STATE in entries:
+            raise UserError('the observation has an entry "state" already; bind make.state = "state"')
+        try:
+            space = env.get_wrapper_attr("state_space")
+        except AttributeError:
+            shape = self._state(env.reset()[1]).shape
+            space = Box(-np.inf, np.inf, shape, np.float32)
+        self.observation_space = Dict({**entries, STATE: space})
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._join(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Take an environment step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._join(observation, info), reward, terminated, truncated, info
+
+    def _join(self, observation: Any, info: Info) -> dict[str, Any]:
+        entries = observation if isinstance(observation, Mapping) else {OBSERVATION: observation}
+        return {**entries, STATE: self._state(info)}
+
+    def _state(self, info: Info) -> Array:
+        if STATE not in info:
+            raise UnfitError('returned an info without "state", which make.state = "info" reads,', NO_STATE)
+        state = np.asarray(info[STATE])
+        if state.ndim != 1:
+            raise UnfitError(f'returned info["state"] of shape {state.shape}, which is no vector,', NO_STATE)
+        return state
+
+
+class WithoutState(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Hides the entry of a Dict observation that only critics read. If only "observation" is left, it is the array.
+
+    Args:
+        env: An environment whose observation space is a Dict.
+        key: The key of the entry.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], key: str) -> None:
+        RecordConstructorArgs.__init__(self, key=key)
+        gym.ObservationWrapper.__init__(self, env)
+        assert isinstance(env.observation_space, Dict)
+        self._key = key
+        self.observation_space = without_state(env.observation_space, key)
+
+    def observation(self, observation: Any) -> Any:
+        """Return the other entries."""
+        if not isinstance(self.observation_space, Dict):
+            return observation[OBSERVATION]
+        return {key: entry for key, entry in observation.items() if key != self._key}
 
 
 class ActionScale(NamedTuple):

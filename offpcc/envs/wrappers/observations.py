@@ -13,10 +13,34 @@ from gymnasium.utils import RecordConstructorArgs
 from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
+from offpcc.utils.spaces import STATE
+
+
+class Hiding(gym.ObservationWrapper[Any, Any, Any]):
+    """Parent of wrappers that hide something: ``info["state"]`` has what they get, if there is no state yet."""
+
+    @property
+    def state_space(self) -> gym.Space[Any]:
+        """The space of the state."""
+        try:
+            space: gym.Space[Any] = self.env.get_wrapper_attr("state_space")
+        except AttributeError:
+            space = self.env.observation_space
+        return space
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self.observation(observation), {STATE: observation, **info}
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Take an environment step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self.observation(observation), reward, terminated, truncated, {STATE: observation, **info}
 
 
 @gin.configurable(denylist=["env"])
-class KeepIndices(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+class KeepIndices(Hiding, RecordConstructorArgs):
     """Shows some numbers of the observation and hides the others.
 
     Args:
@@ -64,7 +88,7 @@ class DropIndices(KeepIndices):
 
 
 @gin.configurable(denylist=["env"])
-class Flicker(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
+class Flicker(Hiding, RecordConstructorArgs):
     """Replaces the whole observation with zeros at random (Hausknecht & Stone 2015, arXiv:1507.06527, section 5).
 
     Args:
@@ -101,7 +125,7 @@ def _zeros(observation: Any) -> Any:
 
 
 @gin.configurable(denylist=["env"])
-class ObservationNoise(gym.ObservationWrapper[Array, Any, Array], RecordConstructorArgs):
+class ObservationNoise(Hiding, RecordConstructorArgs):
     """Adds Gaussian noise to each number of the observation.
 
     Args:
