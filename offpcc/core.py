@@ -85,6 +85,7 @@ class Batch(NamedTuple):
     returns_to_go: Tensor | None = None
     discounts_to_go: Tensor | None = None
     imagined: Tensor | None = None  # (B, 1, 1): 1 for rows of a learned model, 0 for others; None without a model
+    states: Tensor | None = None  # (B, T+1, S): what only critics see; None without `make.state`
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
@@ -172,7 +173,10 @@ class Batch(NamedTuple):
 
 
 class Summaries(NamedTuple):
-    """The encoders' outputs, computed once per update; H is the `dim` of the encoder."""
+    """The encoders' outputs, computed once per update; H is the `dim` of the encoder.
+
+    If critics see the state, `q`, `target_q` and `v` also hold it, or hold it alone; see `critic_inputs`.
+    """
 
     pi: Tensor  # (B, T, H): the actor's encoder at t
     next_pi: Tensor  # (B, T, H), no gradient: at t+1, the encoder of the actor that picks a'

@@ -28,7 +28,7 @@ AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
     *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm"),
-    *("augmentation", "precision", "fused", "compile", "nonfinite"),
+    *("augmentation", "precision", "fused", "compile", "nonfinite", "critic_inputs"),
 }
 
 
@@ -154,15 +154,18 @@ class Acting(Construction):
 
     def _inputs(self, step: Step) -> Inputs:
         """Return the encoders' inputs as arrays (N, ...)."""
-        observation = np.asarray(step.observation)
-        if observation.shape[1:] != self.space_shape:
+        observation, space = np.asarray(step.observation), self.privileged
+        if space is not None and observation.shape[1:] == space.shape:  # of an environment for training
+            observation = space.split_state(observation)[0]
+        elif observation.shape[1:] == self.space_shape:
+            observation = observation if self.packed else channels_first(observation, self.space_shape)
+        else:
             raise ValueError(
                 f"act got observations of shape {observation.shape}, but needs (N, "
                 f"{', '.join(map(str, self.space_shape))}), where N is the number of environments"
             )
         if self.packed is not None:
             observation = self.packed.unpack(observation)
-        observation = channels_first(observation, self.space_shape)
         dtype = np.uint8 if observation.dtype == np.uint8 else np.float32
         return Inputs(
             np.ascontiguousarray(observation, dtype),
@@ -248,6 +251,7 @@ class Acting(Construction):
             "class": type(self).__name__,
             "arguments": {
                 **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
+                "observation_space": specification(self.observation_space),
                 "device": "cpu",
                 **{name: rebuilds(encoder) for name, encoder in encoders.items() if name in self._arguments},
             },

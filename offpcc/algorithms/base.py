@@ -64,6 +64,11 @@ class ActorCritic(Acting, Construction):
                 observations = self.augment(observations)
             if self.normalization is not None:
                 self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
+            if self.state_normalization is not None and batch.states is not None:
+                self.state_normalization.update(batch.states[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
+        if self.state_normalization is not None and batch.states is not None:
+            states = torch.where(batch.valid > 0, self.state_normalization(batch.states), 0.0)
+            batch = batch._replace(states=states)
         if self.normalization is not None:
             valid = batch.valid.view(*batch.valid.shape[:2], *(1,) * len(self.observation_shape))
             observations = torch.where(valid > 0, self.normalization(observations), 0.0)
@@ -75,20 +80,34 @@ class ActorCritic(Acting, Construction):
         if self.encoders_are_empty:  # all networks have the same summary
             shared, _ = self.shared_encoder(inputs)
             h: Tensor = self.actor_encoder(inputs._replace(observation=shared))[0]
-            q = h.unsqueeze(0) if self.has_critics else h.new_empty(0, *h.shape)
-            return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, h)
+            v = self.with_states(h, batch)
+            q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
+            return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
         shared = read(self.shared_encoder)
         pi = read(self.actor_encoder, features=shared.detach() if self.has_critics else shared)
         if not self.has_critics:
             none = pi.new_empty(0, *pi.shape)
             return Summaries(pi[:, :-1], pi[:, 1:].detach(), none[:, :, :-1], none, pi.detach())
-        q = torch.stack([read(encoder, features=shared) for encoder in self.critic_encoders])
+        v = self.with_states(pi.detach(), batch)
+        if self.critic_encoders:
+            q = torch.stack([self.with_states(read(part, features=shared), batch) for part in self.critic_encoders])
+        else:
+            q = v.unsqueeze(0)  # the states alone
         with torch.no_grad():
-            target_shared = read(self.target_shared_encoder)
-            target_q = torch.stack([read(encoder, features=target_shared) for encoder in self.target_critic_encoders])
+            target_shared, target_q = read(self.target_shared_encoder), q
+            if self.critic_encoders:
+                encoders = self.target_critic_encoders
+                own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]
+                target_q = torch.stack(own)
             next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
-        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, pi.detach())
+        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)
+
+    def with_states(self, summary: Tensor, batch: Batch) -> Tensor:
+        """Return what a critic sees, (B, T+1, H): the summary (B, T+1, H), the states, or both; see `critic_inputs`."""
+        if batch.states is None:
+            return summary
+        return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.

@@ -47,7 +47,7 @@ class BCQ(ActorCritic):
         kwargs: see `ActorCritic`.
     """
 
-    has_target_actor = True
+    has_target_actor = acts_by_critics = True
     default_actor_q = "first"
     is_offline = normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")

@@ -1,6 +1,7 @@
 """`Construction`, which builds an agent's networks, optimizers and targets; its options; and `DeterministicPolicy`."""
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ CRITICS_ONLY = (
     *("gamma", "polyak", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
     *("n_step", "reward_scale", "reward_shift"),
 )
+CRITIC_INPUTS = ("history", "state", "history+state")
 OF_MLPS = ("hidden_dims", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout")
 DropoutRate = Annotated[
     float, Rule("a number, 0 or more and below 1", lambda value: is_number(value, 0.0, 1.0) and value < 1.0)
@@ -71,6 +73,9 @@ class NetworkOptions:
             except DDPG, TD3, SAC and RLPD normalise vectors of a dataset; online, only TD3+BC normalises. The
             statistics are saved with the actor.
         augmentation: augmentation of images in updates; default: the class's.
+        critic_inputs: what critics and value functions see: the agent's "history", the "state" (see ``make.state``), or
+            "history+state". Default: "history+state" if there is a state, else "history". The actor never sees the
+            state.
     """
 
     hidden_dims: Sizes = (256, 256)
@@ -84,6 +89,7 @@ class NetworkOptions:
     shared_encoder: Builder | None = None
     normalize_observations: Scaling | None = None
     augmentation: Augmentation | None = None
+    critic_inputs: Annotated[str, one_of(CRITIC_INPUTS)] | None = None
 
 
 G = TypeVar("G")
@@ -117,7 +123,7 @@ class Construction:
 
     Args:
         observation_space: space of one environment; images may have channels first or last. Batches of a Dict space
-            hold its packed observations, see `PackedDict`.
+            hold its packed observations, see `PackedDict`. If this names a state, only critics see it.
         action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
             `act` use actions in [-1, 1]. Actor files store the bounds.
         device: device of the networks.
@@ -154,6 +160,7 @@ class Construction:
     # needs no check, unless an encoder or a normalisation, which may clamp such values, reads the observations.
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
+    acts_by_critics: ClassVar[bool] = False
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
@@ -205,6 +212,11 @@ class Construction:
         self.reward_scale, self.reward_shift = reward_scale, reward_shift
         if isinstance(observation_space, spaces.Dict):
             observation_space = PackedDict(observation_space)
+        self.privileged: PackedDict | None = None  # the space of observations with a state, as batches hold them
+        if isinstance(observation_space, PackedDict) and observation_space.state_key is not None:
+            self.privileged, observation_space = observation_space, observation_space.agent_space
+        self.observation_space = observation_space  # of the agent
+        self._choose_critic_inputs(networks)
         self.packed = observation_space if isinstance(observation_space, PackedDict) else None
         self.space_shape = observation_space.shape
         self.observation_shape = (
@@ -237,6 +249,40 @@ class Construction:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")
         self._fused = None if self.fused_update is None or fused is False else self.fused_update(self, bool(fused))
 
+    def _choose_critic_inputs(self, options: NetworkOptions) -> None:
+        """Set what the critics see, and refuse what cannot be."""
+        owner, wanted, has_state = type(self).__name__, options.critic_inputs, self.privileged is not None
+        if not has_state and wanted in ("state", "history+state"):
+            raise UserError(
+                f"{owner}.critic_inputs is {wanted!r}, but there is no state; say where it is, as by make.state = "
+                f'"info"'
+            )
+        default = "history+state" if has_state and self.has_critics else "history"
+        self.critic_inputs = default if wanted is None else wanted
+        if has_state and self.imagination is not None:
+            raise UserError(
+                f"{owner} learns in a model, which predicts no states for critics; remove make.state, or choose an "
+                f"algorithm without a model, such as rsac"
+            )
+        if not has_state or self.critic_inputs == "history":
+            return
+        fault, remedy = "", "leave critic_inputs out"
+        if not self.has_critics:
+            fault = "has no critics"
+        elif self.acts_by_critics:
+            fault = "chooses its actions by its critics, and an agent that acts has no state"
+            remedy = f'remove make.state, or bind {owner}.critic_inputs = "history"'
+        if fault:
+            raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {owner} {fault}; {remedy}")
+
+    @property
+    def num_states(self) -> int:
+        """The size of the state that critics see; 0 without one."""
+        if self.privileged is None or self.critic_inputs == "history":
+            return 0
+        assert self.privileged.state_part is not None
+        return self.privileged.state_part.shape[0]
+
     def _set_preprocessing(self, options: NetworkOptions) -> None:
         sees_images, is_wanted = has_images(self.observation_shape), options.normalize_observations
         augmentation = options.augmentation
@@ -244,37 +290,62 @@ class Construction:
             augmentation = self.default_augmentation()
         self.augmentation = augmentation if sees_images else None
         has_vectors = not sees_images if self.packed is None else self.packed.unpacked_shape.num_numbers > 0
-        if is_wanted and not has_vectors:
+        if is_wanted and not has_vectors and not self.num_states:
             raise UserError(
                 f"normalize_observations is {is_wanted!r}, but observations are images, which are always scaled to "
                 f"[0, 1]; remove this setting"
             )
-        self.may_normalize = is_wanted is None and has_vectors
+        self.normalizes_vectors = has_vectors
+        self.may_normalize = is_wanted is None and (has_vectors or self.num_states > 0)
         self.normalize(self.may_normalize and self.default_normalize_observations if is_wanted is None else is_wanted)
 
     def normalize(self, is_wanted: bool | str) -> None:
         """Create the observation normalisation, if wanted, and set what the non-finite guard checks."""
         shape = self.observation_shape if self.packed is None else (self.packed.unpacked_shape.num_numbers,)
         shifts = is_wanted != "scale"
-        self.normalization = RunningNormalization(shape, shifts=shifts).to(self.device) if is_wanted else None
-        statistics = [] if self.normalization is None else [*self.normalization.buffers()]
+        new = functools.partial(RunningNormalization, shifts=shifts)
+        self.normalization = new(shape).to(self.device) if is_wanted and self.normalizes_vectors else None
+        self.state_normalization = new((self.num_states,)).to(self.device) if is_wanted and self.num_states else None
+        normalizations = [part for part in (self.normalization, self.state_normalization) if part is not None]
+        statistics = [statistic for part in normalizations for statistic in part.buffers()]
         statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
         if self.has_critics:
             statistics += self._targets.target_buffers
         self.nonfinite_guard.statistics = statistics
-        is_covered = self.loss_covers_batch and self.encoders_are_empty and self.normalization is None
+        is_covered = self.loss_covers_batch and self.encoders_are_empty and not normalizations and not self.num_states
         self.checked_fields = ("rewards",) if is_covered else ("observations", "actions", "rewards")
+        self.checked_fields += ("states",) if self.num_states else ()
 
     def expect_recorded_data(self) -> None:
         """Turn on normalisation if it is this algorithm's default for datasets.
 
         Call it before the first update.
         """
-        if self.may_normalize and self.normalizes_recorded and self.normalization is None:
+        if self.may_normalize and self.normalizes_recorded and self.normalization is self.state_normalization is None:
             self.normalize(True)
 
+    def set_statistics(self, mean: np.ndarray, std: np.ndarray) -> None:
+        """Fix the statistics of the normalisation, if there is one, to those of recorded data.
+
+        Args:
+            mean: mean of the observations; of Dict observations, that of the numbers of their vectors, with the state.
+            std: their standard deviation, of the same shape.
+        """
+        given = [mean, std]
+        if self.privileged is not None:
+            assert self.privileged.state_part is not None
+            columns = self.privileged.state_part.columns
+            if self.state_normalization is not None:
+                self.state_normalization.set_statistics(mean[columns], std[columns])
+            given = [np.delete(numbers, columns) for numbers in given]
+        if self.normalization is not None:
+            self.normalization.set_statistics(*(numbers.reshape(self.normalization.mean.shape) for numbers in given))
+
     def unpack(self, batch: Batch) -> Batch:
-        """Return the batch with unpacked observations, if they are packed Dict observations."""
+        """Return the batch with unpacked observations, if they are packed Dict observations, and with the states."""
+        if self.privileged is not None and batch.states is None:
+            observations, states = self.privileged.split_state(batch.observations)
+            batch = batch._replace(observations=observations, states=states if self.num_states else None)
         if self.packed is None:
             return batch
         return batch._replace(observations=self.packed.unpack(batch.observations))
@@ -337,8 +408,11 @@ class Construction:
         dim = self.actor_encoder.dim
         if self.has_critics:
             own = 1 if is_empty(self.actor_encoder) else num_critics
+            own = 0 if self.critic_inputs == "state" else own
             self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
+        self._check_shared_encoder(owner)
         self.actor = self.build_actor(dim, of_actor)
+        dim = self.num_states + dim * (self.critic_inputs != "state")
         if self.has_critics:
             self.critics = Critics(num_critics, dim, self.action_dim, of_critics)
         self.build_heads(dim, of_others)
@@ -351,6 +425,19 @@ class Construction:
         if self.has_target_actor:
             self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
             self.target_actor = copy.deepcopy(self.actor)
+
+    def _check_shared_encoder(self, owner: str) -> None:
+        if not self.num_states:
+            return
+        fault = ""
+        if not self.shared_encoder.memoryless:
+            fault = "actor and critics share a memory, which the actor's history alone has to fill"
+            remedy = f'choose an algorithm with separate memories, or bind {owner}.critic_inputs = "history"'
+        elif self.critic_inputs == "state" and not is_empty(self.shared_encoder):
+            fault = "the critics' loss trains the shared encoder, which they would not read"
+            remedy = f'bind {owner}.critic_inputs = "history+state"'
+        if fault:
+            raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {fault}; {remedy}")
 
     def _build_optimizers(self, actor_lr: Rate, encoder_lr: Rate, polyak: float) -> None:
         shared = [(self.shared_encoder.parameters(), encoder_lr)]
@@ -402,8 +489,10 @@ class Construction:
         if self.default_actor_q is None:
             reasons["actor_q"] = "the actor imitates recorded actions"
         if not self.has_critics:
-            reasons |= dict.fromkeys(CRITICS_ONLY, "there are no critics")
-        elif self.critics.num == 1:
+            reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
+        if self.privileged is None:
+            reasons["critic_inputs"] = "there is no state"
+        if self.has_critics and self.critics.num == 1:
             reasons |= dict.fromkeys(("target_subset", "actor_q"), "there is a single critic")
         return reasons
 

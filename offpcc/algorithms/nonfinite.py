@@ -28,6 +28,7 @@ from offpcc.utils.torch_private import find_nonfinite_
 
 GIVEN = (
     "observations",
+    "states",
     "actions",
     "rewards",
     "terminations",

@@ -163,7 +163,7 @@ def open_environment(
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
             observation shape or number of action dimensions from the agent's.
     """
-    made = make_env(render_mode=render_mode, scale_actions=True)
+    made = make_env(render_mode=render_mode, scale_actions=True, shows_state=False)
     shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
     packed, seen = getattr(algorithm, "packed", None), made.observation_space
     if isinstance(seen, PackedDict) and packed is not None and not seen.is_like(packed):

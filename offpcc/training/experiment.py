@@ -570,7 +570,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     tests = None
     if spec.env is not None:
         make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
-        tests = Evaluation(make_env, catalog.reference_returns(spec.env), spec.longest_episode)
+        for_tests = functools.partial(make_env, shows_state=False)
+        tests = Evaluation(for_tests, catalog.reference_returns(spec.env), spec.longest_episode)
     interaction = online = imagination = None
     buffer: Any
 
@@ -875,6 +876,6 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
             f"them; lower gamma, or choose cql"
         )
     algorithm.reward_scale *= data.reward_scale
-    if algorithm.normalization is not None:
-        algorithm.normalization.set_statistics(*data.statistics())
+    if not (algorithm.normalization is algorithm.state_normalization is None):
+        algorithm.set_statistics(*data.statistics())
     buffer.fill(data.rows, data.identity)

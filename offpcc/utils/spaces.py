@@ -198,22 +198,32 @@ class PackedDict(spaces.Box):
         space = without_state(self.dict_space, self.state_key)
         if isinstance(space, spaces.Dict):
             return PackedDict(space)
-        if is_image(space.shape):
+        if _is_image_space(space):
             return space
-        low, high = (bound.astype(np.float32).reshape(-1) for bound in (space.low, space.high))
-        return spaces.Box(low, high, dtype=np.float32)
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
-    def drop_state(self, packed: np.ndarray) -> np.ndarray:
-        """Return observations of `agent_space`, (..., *shape), of packed ones (..., D)."""
+    def split_state(self, packed: Any) -> tuple[Any, Any]:
+        """Return packed observations (..., D), an array or a tensor, as those of `agent_space`, and the states.
+
+        Returns:
+            Observations (..., *agent_space.shape), where images have channels first, and states (..., S), float32.
+        """
         assert self.state_part is not None
-        columns, space = self.state_part.columns, self.agent_space
-        rest = np.concatenate([packed[..., : 4 * columns.start], packed[..., 4 * columns.stop :]], -1)
+        first, stop, lead = 4 * self.state_part.columns.start, 4 * self.state_part.columns.stop, packed.shape[:-1]
+        rest, bytes_of_state = [packed[..., :first], packed[..., stop:]], packed[..., first:stop]
+        space = self.agent_space
+        if isinstance(packed, np.ndarray):
+            observations, floats = np.concatenate(rest, -1), np.float32
+            states = np.ascontiguousarray(bytes_of_state).view(floats)
+        else:
+            import torch  # here, because worker processes do without it
+
+            observations, floats = torch.cat(rest, -1), torch.float32
+            states = bytes_of_state.clone(memory_format=torch.contiguous_format).view(floats)
         if isinstance(space, PackedDict):
-            return rest
-        if not is_image(space.shape):
-            return rest.view(np.float32)
-        image = rest.reshape(*packed.shape[:-1], *channels_first_shape(space.shape))
-        return np.moveaxis(image, -3, -1) if channels_last(space.shape) else image
+            return observations, states
+        observations = observations if space.dtype == np.uint8 else observations.view(floats)
+        return observations.reshape(*lead, *channels_first_shape(space.shape)), states
 
     def pack(self, observation: Mapping[str, Any], axes: tuple[int, ...] = ()) -> np.ndarray:
         """Return the bytes (*axes, D) of an observation of the Dict space.

@@ -74,6 +74,8 @@ def why_not_fusable(agent: ActorCritic) -> str:
     for encoder in (agent.shared_encoder, agent.actor_encoder):
         if not (is_empty(encoder) and encoder.memoryless):
             return f"the encoder {type(encoder).__name__} has weights or a memory"
+    if agent.num_states:
+        return "the critics see a state"
     if agent.execution.compile:
         return "compile is True, and the fused update would not call the compiled losses"
     if agent.execution.precision != "float32":
