@@ -105,7 +105,7 @@ class ActorCritic(Acting, Construction):
 
     def with_states(self, summary: Tensor, batch: Batch) -> Tensor:
         """Return what a critic sees, (B, T+1, H): the summary (B, T+1, H), the states, or both; see `critic_inputs`."""
-        if batch.states is None:
+        if batch.states is None or not self.num_states:
             return summary
         return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
 
