@@ -313,7 +313,7 @@ class Construction:
             statistics += self._targets.target_buffers
         self.nonfinite_guard.statistics = statistics
         is_covered = self.loss_covers_batch and self.encoders_are_empty and not normalizations and not self.num_states
-        self.checked_fields = ("rewards",) if is_covered else ("observations", "actions", "rewards")
+        self.checked_fields: tuple[str, ...] = ("rewards",) if is_covered else ("observations", "actions", "rewards")
         self.checked_fields += ("states",) if self.num_states else ()
 
     def expect_recorded_data(self) -> None:
@@ -339,7 +339,8 @@ class Construction:
                 self.state_normalization.set_statistics(mean[columns], std[columns])
             given = [np.delete(numbers, columns) for numbers in given]
         if self.normalization is not None:
-            self.normalization.set_statistics(*(numbers.reshape(self.normalization.mean.shape) for numbers in given))
+            mean, std = (numbers.reshape(self.normalization.mean.shape) for numbers in given)
+            self.normalization.set_statistics(mean, std)
 
     def unpack(self, batch: Batch) -> Batch:
         """Return the batch with unpacked observations, if they are packed Dict observations, and with the states."""

@@ -94,7 +94,9 @@ def collect(
         agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads)
         facts |= actor_facts
     make_env = configured_make(name)
-    with opened(open_environment(make_env, agent) if agent else make_env(scale_actions=True)) as played_in:
+    with opened(
+        open_environment(make_env, agent, shows_state=True) if agent else make_env(scale_actions=True)
+    ) as played_in:
         if there == steps:
             resume_settings(settings_of(played_in, facts), read_finished(file)[0], file)
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")

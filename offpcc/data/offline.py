@@ -32,6 +32,8 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 
 UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")
+PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
+OF_STATES = PACKING[1:]
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
 
@@ -217,6 +219,7 @@ def read(
     fraction: float = 1.0,
     seed: int = 0,
     progress: Progress | None = None,
+    state: str | None = None,
 ) -> OfflineDataset:
     """Load a dataset for training.
 
@@ -231,6 +234,7 @@ def read(
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
+        state: without an environment, None to leave out the states that only critics see; see ``make.state``.
 
     Raises:
         UserError: the data cannot be found, are damaged, are not suited to training, or do not fit the environment.
@@ -245,8 +249,12 @@ def read(
             f"episodes, as by dataset.max_episode_steps=N, or leave best_fraction out"
         )
     data = data.best(options.best_fraction)
-    bounds = bounds_for(data, env)
-    facts, wrappers = _facts(data, env, bounds, options.return_range), recorded_wrappers(data.metadata, data.name)
+    bounds, wrappers = bounds_for(data, env), recorded_wrappers(data.metadata, data.name)
+    if (state if env is None else getattr(env.observation_space, "state_key", None)) is None:
+        if wrappers is not None and data.observation_space is not None and data.observation_space.state_key is not None:
+            wrappers = [one for one in wrappers if not one.startswith(OF_STATES)]
+        data = data.without_states()
+    facts = _facts(data, env, bounds, options.return_range)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
     check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
     rows = data.rows(bounds)
@@ -256,7 +264,7 @@ def read(
     del data  # frees memory for the observations that the agent sees
     if env is not None:
         check_entries(env, space, rows.observations.shape[1:], called)
-        changing = [one for one in observation_wrappers(env) if not one.startswith("PackedObservation(")]
+        changing = [one for one in observation_wrappers(env) if not one.startswith(PACKING)]
         if space is not None and wrappers is None and changing:
             raise UserError(
                 f"{called} does not say through which wrappers its Dict observations were seen, and {name_of(env)} has "

@@ -25,6 +25,7 @@ from offpcc.envs.wrappers import (
     EpisodeReturn,
     Float32Observation,
     PackedObservation,
+    PackedStateObservation,
     StateObservation,
     UnitAction,
     WithoutState,
@@ -213,7 +214,8 @@ def make(
     is_image = len(env.observation_space.shape or ()) == 3
     if isinstance(env.observation_space, Dict):
         is_packed = scale_actions if pack_observations is None else pack_observations
-        env = PackedObservation(env, state) if is_packed else env
+        if is_packed:
+            env = PackedObservation(env) if state is None else PackedStateObservation(env, state)
     elif env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
     return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)

@@ -150,7 +150,7 @@ SHOWN_SEED = 1_000_000  # of the first episode that is shown or recorded; tests 
 
 
 def open_environment(
-    make_env: MakeAnyEnv, algorithm: ActorCritic, render_mode: str | None = None
+    make_env: MakeAnyEnv, algorithm: ActorCritic, render_mode: str | None = None, shows_state: bool = False
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment and check that its spaces fit the agent. It takes actions in [-1, 1].
 
@@ -158,14 +158,18 @@ def open_environment(
         make_env: `make` with the environment's name, and with other arguments if the run has any.
         algorithm: the agent.
         render_mode: see `make`.
+        shows_state: True for an environment whose state is recorded, if it has one; the agent does not see it.
 
     Raises:
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
             observation shape or number of action dimensions from the agent's.
     """
-    made = make_env(render_mode=render_mode, scale_actions=True, shows_state=False)
+    made = make_env(render_mode=render_mode, scale_actions=True, shows_state=shows_state)
     shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
     packed, seen = getattr(algorithm, "packed", None), made.observation_space
+    if isinstance(seen, PackedDict) and seen.state_key is not None:
+        algorithm.privileged, seen = seen, seen.agent_space
+        shape = seen.shape
     if isinstance(seen, PackedDict) and packed is not None and not seen.is_like(packed):
         close(made)
         raise UserError(

@@ -526,8 +526,10 @@ def read_data(spec: RunSpec) -> OfflineDataset | None:
     with contextlib.ExitStack() as stack:
         example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
         bar = stack.enter_context(download_bar())
-        fraction, seed = spec.dataset_fraction, spec.seed
-        return read(spec.dataset, example, spec.dataset_options, fraction=fraction, seed=seed, progress=bar)
+        fraction, seed, state = spec.dataset_fraction, spec.seed, spec.env_options.state
+        return read(
+            spec.dataset, example, spec.dataset_options, fraction=fraction, seed=seed, progress=bar, state=state
+        )
 
 
 def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:

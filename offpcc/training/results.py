@@ -324,7 +324,7 @@ def collect(
     make_env, longest = _configured(env), episode_options()
     noise = None if actor is None else actor.noise
     with for_python(), same_global_generators():
-        opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor)
+        opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor, shows_state=True)
         with closing(guarded(opened)) as played:
             facts = {"seed": seed, "deterministic": deterministic, "algorithm": "random"}
             if actor is not None:

@@ -457,7 +457,7 @@ def python_numbers(value: Any) -> Any:
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
     make_env: Callable[..., gymnasium.Env[Any, Any]] = make
-    return functools.partial(make_env, env, **env_options()._asdict(), shows_state=False, pack_observations=True)
+    return functools.partial(make_env, env, **env_options()._asdict(), pack_observations=True)
 
 
 def choose_device(name: str | None, threads: int = 1) -> torch.device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -199,7 +199,7 @@ class PackedDict(spaces.Box):
         if isinstance(space, spaces.Dict):
             return PackedDict(space)
         if _is_image_space(space):
-            return space
+            return cast(spaces.Box, space)
         return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
     def split_state(self, packed: Any) -> tuple[Any, Any]:
@@ -213,7 +213,8 @@ class PackedDict(spaces.Box):
         rest, bytes_of_state = [packed[..., :first], packed[..., stop:]], packed[..., first:stop]
         space = self.agent_space
         if isinstance(packed, np.ndarray):
-            observations, floats = np.concatenate(rest, -1), np.float32
+            floats: Any = np.float32
+            observations: Any = np.concatenate(rest, -1)
             states = np.ascontiguousarray(bytes_of_state).view(floats)
         else:
             import torch  # here, because worker processes do without it

@@ -52,6 +52,8 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
         )
     if space is not None and space.is_like(seen):
         return
+    if space is None and seen.state_key is not None:  # wrappers such as KeepIndices give the state, see `view`
+        return
     held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
     remedy = "name the environment it was recorded in"
     if space is None:

@@ -22,6 +22,7 @@ LEAST_ROW_BYTES = 64  # counted per row: intermediate results take some bytes pe
 BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
 
 REQUIRED = ("observations", "actions", "rewards", "terminations")
+STATES = ("states", "next_states")  # what only critics see
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
 RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
 SAY_WHERE_IT_ENDED = (
@@ -76,7 +77,7 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
         remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else RENAME
         held = ", ".join(sorted({*columns, *found})) or "nothing"
         raise UserError(f"{name}: {', '.join(wanted)} missing; found: {held}; {remedy}")
-    known = (*REQUIRED, "truncations", "next_observations")
+    known = (*REQUIRED, "truncations", "next_observations", *STATES)
     return {key: named[key] for key in known if key in named}
 
 

@@ -34,7 +34,7 @@ from offpcc.data.datasets.columns import (
     read_numbers,
     with_our_names,
 )
-from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices
+from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices, join_states
 from offpcc.data.datasets.metadata import (
     ACTION_KEYS,
     Notice,
@@ -214,6 +214,8 @@ class Dataset:
         next_observations: ArrayLike | Mapping[str, ArrayLike] | None = None,
         terminals: ArrayLike | None = None,
         timeouts: ArrayLike | None = None,
+        states: ArrayLike | None = None,
+        next_states: ArrayLike | None = None,
         max_episode_steps: int | None = None,
         action_range: Range | None = None,
         observation_space: spaces.Dict | None = None,
@@ -234,6 +236,8 @@ class Dataset:
             max_episode_steps: the time limit of the recorded environment, if there are no truncations.
             action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
                 bounds of the environment that the agent is trained for.
+            states: (S, F), what only critics see; see ``make.state``. Agents leave them out if it is None.
+            next_states: (S, F). They are needed if `next_observations` are given.
             observation_space: the space of Dict observations. Needed if there are choices, such as `Discrete`, that
                 are not one-hot, or images that are not uint8. Without it, arrays of uint8 with three axes per step are
                 images, and all others are vectors.
@@ -245,7 +249,7 @@ class Dataset:
         given = {
             "observations": observations, "actions": actions, "rewards": rewards, "terminations": terminations,
             "truncations": truncations, "next_observations": next_observations, "terminals": terminals,
-            "timeouts": timeouts,
+            "timeouts": timeouts, "states": states, "next_states": next_states,
         }  # fmt: skip
         columns: dict[str, Column] = {}
         space = None if observation_space is None else PackedDict(observation_space)
@@ -283,6 +287,7 @@ class Dataset:
         if limit is not None and not (is_integer and limit > 0):
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
         columns = with_our_names(columns, name, found)
+        join_states(columns, name)
         space: PackedDict | None = getattr(columns["observations"], "space", None)
         integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
@@ -411,6 +416,18 @@ class Dataset:
         del read, observed
         info = DatasetInfo(name, source, action_range=action_range, metadata=metadata)
         return Dataset.from_columns(columns, info, are_episodes=True)
+
+    def without_states(self) -> Dataset:
+        """Return the data without the states that only critics see; itself, if there are none."""
+        if (space := self.observation_space) is None or space.state_key is None:
+            return self
+        seen = space.agent_space
+        return replace(
+            self,
+            observations=space.split_state(self.observations)[0],
+            final_observations=space.split_state(self.final_observations)[0],
+            observation_space=seen if isinstance(seen, PackedDict) else None,
+        )
 
     def as_numbers(self) -> Dataset:
         """Return the data with the vectors of packed Dict observations, in float32; or else with their first image."""

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from offpcc.core import PackedDict, is_image
 from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks
 from offpcc.data.datasets.metadata import Notice
-from offpcc.utils.spaces import may_be_meant_as_image
+from offpcc.utils.spaces import OBSERVATION, STATE, may_be_meant_as_image
 
 MOST_CHOICES = 64  # whole numbers of a wider range are hardly choices
 
@@ -58,6 +58,39 @@ class DictColumn:
             return self.space.pack(read, (stop - start,))
         except ValueError as error:
             raise SpoiledData(f"{self.what}[{start}:{stop}]: {error}; correct the recording") from None
+
+
+def with_states(observations: Column, states: Column, what: str, space: PackedDict | None = None) -> DictColumn:
+    """Return observations and the states that only critics see as one column of packed rows."""
+    given = observations if isinstance(observations, DictColumn) else None
+    entries = {OBSERVATION: observations} if given is None else given.columns
+    if STATE in entries:
+        raise SpoiledData(f"{what}: there are an entry 'state' and a column of states; rename one of them")
+    if len(states.shape) != 2:
+        raise SpoiledData(f"{what}: states of shape {states.shape}; the shape has to be (steps, numbers of one state)")
+    if space is None:
+        seen = derived_space(entries, what) if given is None else given.space
+        of_states = spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)
+        space = PackedDict(spaces.Dict({**seen.dict_space.spaces, STATE: of_states}), STATE)
+    joined = DictColumn({**entries, STATE: states}, space, what)
+    joined.integers = [] if given is None else given.integers
+    return joined
+
+
+def join_states(columns: dict[str, Column], name: str) -> None:
+    """Replace observations and states by one column of packed rows, if there are states."""
+    states, following = columns.pop("states", None), columns.pop("next_states", None)
+    if states is None:
+        return
+    if (following is None) != ("next_observations" not in columns):
+        missing, there = "next_states", "next_observations"
+        if following is not None:
+            missing, there = there, missing
+        raise SpoiledData(f"{name}: there are {there}, but no {missing}; give both, or neither")
+    columns["observations"] = joined = with_states(columns["observations"], states, f"{name}: observations")
+    if following is not None:
+        seen = columns["next_observations"]
+        columns["next_observations"] = with_states(seen, following, f"{name}: next_observations", joined.space)
 
 
 class PackedRows:

@@ -24,7 +24,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offpcc.core import PackedDict
-from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, Array, Column, Range
+from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.dict_columns import DictColumn
 from offpcc.data.datasets.metadata import LazyMetadata
@@ -32,7 +32,7 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, open_regular
 from offpcc.utils.system import available_bytes
 
-KEYS = (*REQUIRED, "truncations", "next_observations", *OTHER_NAMES.values())
+KEYS = (*REQUIRED, "truncations", "next_observations", *STATES, *OTHER_NAMES.values())
 OBSERVED = ("observations", "next_observations")
 OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",

@@ -11,15 +11,17 @@ from typing import Any
 
 import h5py
 import numpy as np
+from gymnasium import spaces
 
 from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import BLOCK_BYTES, Array, Column
-from offpcc.data.datasets.dict_columns import DictColumn
+from offpcc.data.datasets.dict_columns import DictColumn, with_states
 from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, log_path
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, replacing
 from offpcc.utils.paths import shown, why_no_folder
+from offpcc.utils.spaces import STATE
 
 SUFFIXES = (".hdf5", ".h5")
 CHUNK_BYTES = 2**19  # of compressed images; a chunk fits into the 1 MiB cache that HDF5 has per dataset
@@ -91,8 +93,16 @@ def _arrays(columns: Mapping[str, list[Array]], space: PackedDict | None) -> Ite
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy of a long episode
         if space is None or "observations" not in name:
             yield name, rows
+            continue
+        seen: spaces.Box | None = space
+        if space.state_key == STATE:
+            rows, states = space.split_state(rows)
+            seen = space.agent_space
+            yield name.replace("observations", "states"), states
+        if isinstance(seen, PackedDict):
+            yield from ((f"{name}/{key}", part) for key, part in seen.split(rows).items())
         else:
-            yield from ((f"{name}/{key}", part) for key, part in space.split(rows).items())
+            yield name, rows
 
 
 def batches(episodes: Iterable[Episode], num_bytes: int) -> Iterator[list[Episode]]:
@@ -154,7 +164,7 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
         terminals = recorded["terminals"][:]
         stops = np.flatnonzero(terminals | recorded["timeouts"][:]) + 1
         num_whole = int(recorded[f"metadata/{NUM_WHOLE}"][()])
-        before, after = (_observed(recorded[name], file) for name in ("observations", "next_observations"))
+        before, after = (_observed(recorded, name, file) for name in ("observations", "next_observations"))
         for number in range(first, len(stops)):
             start, stop = int(stops[number - 1]) if number else 0, int(stops[number])
             ending = Ending.TERMINATED if terminals[stop - 1] else Ending.TRUNCATED
@@ -166,14 +176,17 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
             )
 
 
-def _observed(item: Any, file: Path) -> Column:
-    """Return a column of observations: an array of the file, or a group of a Dict's entries."""
-    if not isinstance(item, h5py.Group):
+def _observed(recorded: Any, name: str, file: Path) -> Column:
+    """Return a column of observations: an array of the file, or a group of a Dict's entries; with the states."""
+    item, states = recorded[name], name.replace("observations", "states")
+    columns: dict[str, Column] = {}
+    if isinstance(item, h5py.Group):
+        item.visititems(lambda key, inside: columns.update({key: inside}) if isinstance(inside, h5py.Dataset) else None)
+    elif states not in recorded:
         column: Column = item
         return column
-    columns: dict[str, Column] = {}
-    item.visititems(lambda name, inside: columns.update({name: inside}) if isinstance(inside, h5py.Dataset) else None)
-    return DictColumn(columns, None, f"{file}: {item.name}")
+    observed = DictColumn(columns, None, f"{file}: {item.name}") if columns else item
+    return with_states(observed, recorded[states], f"{file}: {name}") if states in recorded else observed
 
 
 def read_finished(file: Path) -> tuple[dict[str, Any], int]:

@@ -58,18 +58,21 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
 
     Args:
         env: An environment whose observation space is a Dict.
-        state_key: The key of an entry that only critics read; None if there is none.
 
     Raises:
         UserError: An entry of the Dict cannot be packed.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], state_key: str | None = None) -> None:
-        RecordConstructorArgs.__init__(self, state_key=state_key)
+    _packed: PackedDict
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
         gym.ObservationWrapper.__init__(self, env)
-        assert isinstance(env.observation_space, Dict)
-        self._packed = PackedDict(env.observation_space, state_key)
-        self.observation_space = self._packed
+        self._set_space(None)
+
+    def _set_space(self, state_key: str | None) -> None:
+        assert isinstance(self.env.observation_space, Dict)
+        self.observation_space = self._packed = PackedDict(self.env.observation_space, state_key)
 
     def observation(self, observation: Any) -> Array:
         """Return the bytes (D,) of an observation.
@@ -83,6 +86,23 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
             return self._packed.pack(observation)
         except ValueError as error:
             raise UnfitError(f"returned an observation in which {error}", SPACE) from None
+
+
+class PackedStateObservation(PackedObservation):
+    """Packs Dict observations of which one entry is for critics only.
+
+    Args:
+        env: An environment whose observation space is a Dict.
+        state_key: The key of this entry.
+
+    Raises:
+        UserError: An entry of the Dict cannot be packed, or the state is no vector.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], state_key: str) -> None:
+        RecordConstructorArgs.__init__(self, state_key=state_key)  # the first call counts
+        PackedObservation.__init__(self, env)
+        self._set_space(state_key)
 
 
 class StateObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
