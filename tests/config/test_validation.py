@@ -112,6 +112,7 @@ REFUSED = [
     (SAC, "normalize_observations", 1, f"1; {SCALING}{OR_NONE}"),
     (SAC, "target_subset", 0, f"0; {COUNT}{OR_NONE}"),
     (SAC, "actor_q", "max", f"'max'; it has to be one of min, mean, first{OR_NONE}"),
+    (SAC, "critic_inputs", "all", f"'all'; it has to be one of history, state, history+state{OR_NONE}"),
     (SAC, "policy_delay", 0, f"0; {COUNT}"),
     (SAC, "weight_decay", -0.1, "-0.1; it has to be a number, 0 or more"),
     (SAC, "dropout", 1.0, "1.0; it has to be a number, 0 or more and below 1"),
