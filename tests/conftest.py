@@ -27,6 +27,7 @@ FAST_CASES = {
     "algorithms/test_compiled.py::test_a_copy_and_an_actors_file": None,
     "algorithms/test_compiled.py::test_importance_weights": None,
     "algorithms/test_contract.py": rf"^(\d-)?({_AGENTS})(-None)?$|^[a-z0-9_]+-\d+$",
+    "algorithms/test_critic_inputs.py::test_critics_see": "^(sac|cql|rtd3-lstm|riql-lstm|crsac-lstm)$",
     "algorithms/test_heads.py::test_every_algorithm_learns_with_residual_heads": "^(sac|rtd3|ccql|riql_s|bcq)-",
     "algorithms/test_losses.py::test_losses_and_gradients": (
         "^(DDPG|TD3|SAC|SACN)-.*(critics?|layer norm|scaled)$|^(TD3|RLPD)-(memoryless|shared)-(a random s|residual)"
@@ -48,6 +49,7 @@ FAST_CASES = {
     "data/test_offline.py::test_a_run_learns_from_the_data": "rbc",
     "data/test_offline.py::test_resuming_is_exact": "rbc|riql|rcql",
     "envs/tasks/test_bumps.py::test_feeling_solves_it": None,
+    "envs/test_state.py::test_a_run_resumes_exactly": "rsac",
     "envs/test_env_check.py::test_an_episode_without_end": None,
     "envs/test_envs.py::test_a_seed_fixes_the_episode": _BODIES,
     "envs/test_envs.py::test_frames_change_as_it_moves": _BODIES,

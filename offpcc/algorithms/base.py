@@ -64,11 +64,7 @@ class ActorCritic(Acting, Construction):
                 observations = self.augment(observations)
             if self.normalization is not None:
                 self.normalization.update(batch.observations[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
-            if self.state_normalization is not None and batch.states is not None:
-                self.state_normalization.update(batch.states[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
-        if self.state_normalization is not None and batch.states is not None:
-            states = torch.where(batch.valid > 0, self.state_normalization(batch.states), 0.0)
-            batch = batch._replace(states=states)
+        batch = self.normalize_states(batch, learns)
         if self.normalization is not None:
             valid = batch.valid.view(*batch.valid.shape[:2], *(1,) * len(self.observation_shape))
             observations = torch.where(valid > 0, self.normalization(observations), 0.0)
@@ -102,12 +98,6 @@ class ActorCritic(Acting, Construction):
                 target_q = torch.stack(own)
             next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)
-
-    def with_states(self, summary: Tensor, batch: Batch) -> Tensor:
-        """Return what a critic sees, (B, T+1, H): the summary (B, T+1, H), the states, or both; see `critic_inputs`."""
-        if batch.states is None or not self.num_states:
-            return summary
-        return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.

@@ -351,6 +351,20 @@ class Construction:
             return batch
         return batch._replace(observations=self.packed.unpack(batch.observations))
 
+    def normalize_states(self, batch: Batch, learns: bool) -> Batch:
+        """Return the batch with normalised states, if there is a normalisation of theirs, which updates change."""
+        if self.state_normalization is None or batch.states is None:
+            return batch
+        if learns:
+            self.state_normalization.update(batch.states[:, :-1].flatten(0, 1), batch.loss_mask.flatten())
+        return batch._replace(states=torch.where(batch.valid > 0, self.state_normalization(batch.states), 0.0))
+
+    def with_states(self, summary: Tensor, batch: Batch) -> Tensor:
+        """Return what a critic sees, (B, T+1, H): the summary (B, T+1, H), the states, or both; see `critic_inputs`."""
+        if batch.states is None or not self.num_states:
+            return summary
+        return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
+
     def augment(self, observations: Tensor) -> Tensor:
         """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""
         assert self.augmentation is not None

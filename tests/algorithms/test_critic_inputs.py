@@ -1,6 +1,5 @@
 """Critics that see the state, and actors that do not."""
 
-
 import numpy as np
 import pytest
 import torch
