@@ -149,8 +149,7 @@ def test_the_only_entry_is_no_state():
 @pytest.fixture
 def with_info():
     with loading.same_bindings():
-        bindings = [f"train.{key} = {value}" for key, value in settings.items()]
-        loading.load(None, ['make.state = "info"', *(SMALL if algo == "rsac" else []), *bindings])
+        loading.load(None, ['make.state = "info"'])
         yield
 
 
@@ -208,14 +207,8 @@ def test_data_that_hide_the_state_are_refused(tmp_path):
 def test_a_run_resumes_exactly_and_its_actor_needs_no_state(algo, tmp_path):
     def spec(epochs):
         settings = {**QUICK, "num_epochs": epochs}
-        loading.load(
-            None,
-            [
-                'make.state = "info"',
-                *SMALL[: 3 * (algo == "rsac")],
-                *(f"train.{key} = {value}" for key, value in settings.items()),
-            ],
-        )
+        bindings = [f"train.{key} = {value}" for key, value in settings.items()]
+        loading.load(None, ['make.state = "info"', *(SMALL if algo == "rsac" else []), *bindings])
         return RunSpec.make(PENDULUM, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
