@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from offpcc.training.experiment import build, configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
-    from offpcc.training.results import check, collect, evaluate, evaluate_from_data, load_run, plot, report
+    from offpcc.training.results import (
+        check,
+        check_memory,
+        collect,
+        evaluate,
+        evaluate_from_data,
+        load_run,
+        plot,
+        report,
+    )
     from offpcc.training.spec import RunSpec
 
 __all__ = [
@@ -37,6 +46,7 @@ __all__ = [
     "__version__",
     "build",
     "check",
+    "check_memory",
     "collect",
     "configurable",
     "configure",
@@ -67,7 +77,8 @@ _HOMES = {
     "load_model": "offpcc.training.dynamics",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
-        ("check", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"
+        ("check", "check_memory", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"),
+        "offpcc.training.results",
     ),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),

@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `plot`, `report`, `envs` and `check --env`; each is a function of its options."""
+"""The commands `evaluate`, `plot`, `report`, `envs`, `check --env` and `check RUN`; each is a function."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
-from offpcc.training.results import evaluate_from_data
+from offpcc.training.results import check_memory, evaluate_from_data
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
@@ -95,12 +96,24 @@ def check(
     modules: Sequence[str],
     model: Path | None = None,
     gin: Sequence[str] = (),
+    folder: Path | None = None,
+    episodes: int | None = None,
+    json_output: bool = False,
 ) -> int:
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
+
+    With `folder`, print how the agent in it uses its memory.
 
     Raises:
         UserError: there is nothing to check, an option has no effect, or something cannot be read.
     """
+    if folder is not None:
+        for name, value in {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode,
+                            "gin": " ".join(gin) or None}.items():  # fmt: skip
+            if value is not None:
+                raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
+        return check_agent(folder, env, output or Path("memory.png"), episodes, seed, config, modules, json_output)
+    reject_unused_options("a run's folder", episodes=(episodes, None), json=(json_output, False))
     if model is not None:
         if dataset is None:
             raise UserError(f"--model {model} is compared with recorded data; name them with --dataset")
@@ -115,7 +128,10 @@ def check(
             )
         return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin)
     if env is None:
-        raise UserError("there is nothing to check; name an environment with --env, or recorded data with --dataset")
+        raise UserError(
+            "there is nothing to check; name an environment with --env, or recorded data with --dataset, or give the "
+            "folder of a run whose agent has memory"
+        )
     reject_unused_options("--dataset", output=(output, None), dataset_fraction=(dataset_fraction, 1.0))
     bindings = loading.load(config, gin, modules=modules)
     longest = longest_episode or episode_options()
@@ -125,6 +141,37 @@ def check(
     tell(console, diagnosis.findings)
     console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
+
+
+def check_agent(
+    folder: Path,
+    env: str | None,
+    output: Path,
+    episodes: int | None,
+    seed: int | None,
+    config: str | None,
+    modules: Sequence[str],
+    json_output: bool,
+) -> int:
+    """Print and draw how an agent uses its memory, and return 0.
+
+    Raises:
+        UserError: see `offpcc.check_memory`; or the picture cannot be written.
+    """
+    check_picture(output, "--output", "memory.png")
+    options = {"episodes": episodes, "seed": seed}
+    with _printing_to_stderr() if json_output else contextlib.nullcontext():
+        env, file, actor = _load(folder, env, config, modules, "cpu", 1)
+        found = check_memory(actor, env, **{name: value for name, value in options.items() if value is not None})
+        with explain_picture_errors(output, "--output", "memory.png"):
+            found.draw(output)
+    if json_output:
+        print(json.dumps({"env": env, "actor": str(file), "picture": str(output), **found.plain()}, indent=2))
+        return 0
+    print(f"{file} in {env_label(env)}")
+    print(textwrap.fill(str(found), 110))
+    print(output)
+    return 0
 
 
 def check_model(

@@ -25,7 +25,8 @@ COMMANDS = {  # the module of each command, and its help
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
         "offpcc.cli.commands:check",
-        "Print the problems of an environment or of recorded data. The exit code is 1 if one would spoil learning.",
+        "Print the problems of an environment or of recorded data, or how an agent uses its memory. The exit code is 1 "
+        "if a problem would spoil learning.",
     ),
     "collect": (
         "offpcc.cli.recipe:collect",
@@ -305,8 +306,8 @@ TAKES = {  # the options of each command
     "report": "folder --out --baseline --normalise --test",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "--env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --config --gin "
-    "--import",
+    "check": "folder --env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --episodes "
+    "--json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "export": "folder --out --env --config --import",
@@ -367,14 +368,28 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Explain this one: an algorithm as for --algo, a memory such as lstm, or a class or function of gin "
         "such as ReplayBuffer or train. Without it, the command lists all names."
     },
+    "check folder": {
+        "nargs": "?",
+        "metavar": "RUN",
+        "help": "Measure whether the agent with memory in this run's folder, or in this actor's file, uses its memory, "
+        "and how far back.",
+    },
     "check --env": {
         "help": "Check this environment: a name of `offpcc envs`, any Gymnasium id, or MODULE:ID of your own. With "
-        "--dataset, compare the data with it."
+        "--dataset, compare the data with it. With RUN, play in it; the default is that of the run."
     },
-    "check --output": {"help": "Draw the returns and lengths of the data's episodes into this file."},
+    "check --episodes": {"help": "With RUN: play this many episodes, two or more. The default is 20."},
+    "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},
+    "check --output": {
+        "help": "Draw the returns and lengths of the data's episodes into this file. With RUN, draw the measurements; "
+        "the default is then memory.png."
+    },
     "check --model": {"help": "Check this model, which offpcc train-model wrote, on the recorded data."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},
-    "check --seed": {"help": "Use this seed for the environment and the actions. The default is 0."},
+    "check --seed": {
+        "help": "Use this seed for the environment and the actions. The default is 0. With RUN, it is the seed of the "
+        "first episode, and the default is 2000000."
+    },
     "collect --algo": {
         "required": False,
         "help": "With --recipe: train this algorithm, online. The default is sac; rsac has memory.",

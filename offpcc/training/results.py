@@ -20,7 +20,17 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, one_of, rules_of
+from offpcc.config.validation import (
+    MOST_ENVS,
+    Flag,
+    Fraction,
+    NonnegativeInteger,
+    NumEnvs,
+    PositiveInteger,
+    one_of,
+    rules_of,
+    whole,
+)
 from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -43,6 +53,7 @@ from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
+from offpcc.training.memory_check import TOLERANCE, MemoryCheck, measure
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
@@ -57,6 +68,7 @@ from offpcc.utils.files import write_json, write_text
 from offpcc.utils.paths import as_path, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
+TwoOrMore = Annotated[int, whole(2, MOST_ENVS)]
 Test = Annotated[str, one_of(("last", "best"))]
 REPORT_SUFFIXES = (".png", ".md", ".json")
 NORMAL_95 = 1.96  # standard errors on each side of a mean that hold 95% of a normal distribution
@@ -232,6 +244,43 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
             return examine(load_unchanged(data, dataset_options()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
+
+
+@explains_calls
+def check_memory(
+    agent: Agent | ActorCritic,
+    env: str | EnvFunction,
+    episodes: TwoOrMore = 20,
+    *,
+    seed: NonnegativeInteger = 2_000_000,
+    tolerance: Fraction = TOLERANCE,
+) -> MemoryCheck:
+    """Measure whether an agent uses its memory, and how far back, as ``offpcc check RUN`` does.
+
+    The same episodes are played with the memory as it is, with a memory that is erased, and with that of another
+    episode. Then one observation of the recorded episodes is changed, and the agent sees the rest as it was. Equal
+    arguments give equal results if the environment repeats an episode from its seed.
+
+    Args:
+        agent: an agent with memory. It acts with the mode of its policy, and its own episode does not change.
+        env: the environment; see `evaluate`.
+        episodes: number of episodes, which are played side by side.
+        seed: seed of the first episode; the next ones count up from it. Also the seed of the changed observations.
+        tolerance: an action in [-1, 1] is as before if it differs by no more than this.
+
+    Returns:
+        The measurement: ``str(result)`` is the answer in words, ``result.draw(file)`` a picture, and
+        ``result.plain()`` plain data.
+
+    Raises:
+        UserError: the agent has no memory, an argument is invalid, the environment does not fit the agent, or an
+            episode does not end.
+        EnvironmentFault: the environment misbehaves.
+    """
+    given = {"episodes": episodes, "seed": seed, "tolerance": tolerance}
+    check_arguments("check_memory", rules_of(check_memory), given)
+    with for_python():
+        return measure(_actor(agent), _configured(env), episodes, seed, tolerance, episode_options())
 
 
 @explains_calls
