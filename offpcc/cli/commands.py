@@ -108,6 +108,8 @@ def check(
         UserError: there is nothing to check, an option has no effect, or something cannot be read.
     """
     if folder is not None:
+        if folder.suffix in (".hdf5", ".npz"):
+            raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
         for name, value in {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode,
                             "gin": " ".join(gin) or None}.items():  # fmt: skip
             if value is not None:
@@ -161,7 +163,8 @@ def check_agent(
     check_picture(output, "--output", "memory.png")
     options = {"episodes": episodes, "seed": seed}
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
-        env, file, actor = _load(folder, env, config, modules, "cpu", 1)
+        or_else = ", an environment with --env, or recorded data with --dataset"
+        env, file, actor = _load(folder, env, config, modules, "cpu", 1, or_else)
         found = check_memory(actor, env, **{name: value for name, value in options.items() if value is not None})
         with explain_picture_errors(output, "--output", "memory.png"):
             found.draw(output)
@@ -347,10 +350,16 @@ def play_forever(
 
 
 def _load(
-    folder: Path, env: str | None, config: str | None, modules: Sequence[str], device: str | None, threads: int
+    folder: Path,
+    env: str | None,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+    or_else: str = "",
 ) -> tuple[str, Path, ActorCritic]:
     """Return the environment's name, the actor's file and the actor."""
-    run, file = find_actor(folder, config, modules)
+    run, file = find_actor(folder, config, modules, or_else)
     actor = load_actor(file, choose_device(device, threads))
     if not env and folder.is_dir():
         env = run.env()

@@ -21,7 +21,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.states import map_state
 from offpcc.training.evaluation import MakeAnyEnv, open_environment
 from offpcc.training.interaction import refuse_endless
-from offpcc.training.policy_evaluation import bootstrap_interval
+from offpcc.training.seed_statistics import interval, mean
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save
@@ -35,6 +35,7 @@ SMALL, LARGE = 0.01, 5.0  # changes of an observation, in standard deviations
 ROUNDING = 2e-7  # differences of actions up to this are those of float32
 PLACES = 8  # steps whose observation is changed, from the first to four fifths of an episode
 PARTS = (0.1, 0.25, 0.5, 0.75)  # where in an episode the memory is changed
+RESAMPLES = 10_000  # of the bootstrap
 MOST_STEPS = 1_000  # that are followed after a changed observation
 
 
@@ -83,16 +84,15 @@ class MemoryCheck:
         else:
             verdict = "The agent does not use its memory."
         said = [
-            f"The return is {np.mean(self.returns):.1f}, the mean over {len(self.returns)} episodes.",
-            f"Erasing the memory before every step costs {often.cost:.1f} ({_range(often.cost_interval)}). {verdict}",
+            f"The return is {_number(np.mean(self.returns))}, the mean over {len(self.returns)} episodes.",
+            f"Erasing the memory before every step costs {_cost(often)}. {verdict}",
         ]
         for kind, how in (("erased", "Erasing it once"), ("scrambled", "The memory of another episode")):
             if found := [effect for effect in once if effect.kind == kind]:
-                worst = max(found, key=lambda effect: effect.cost)
-                assert worst.action_change is not None
+                worst, change = (max(found, key=key) for key in (lambda one: one.cost, lambda one: one.action_change))
                 said.append(
-                    f"{how} costs most at step {worst.step}: {worst.cost:.1f} ({_range(worst.cost_interval)}); the "
-                    f"next action changes by {worst.action_change:.2f} of [-1, 1]."
+                    f"{how} costs at most {_cost(worst)}, at step {worst.step}, and changes the next action by "
+                    f"{change.action_change:.2f} or less on average, of [-1, 1]."
                 )
         if self.horizon is None:
             said.append("No observation changes an action.")
@@ -137,18 +137,29 @@ class MemoryCheck:
                 spread = np.maximum([cost - low, high - cost], 0.0)
                 costs.errorbar(steps, cost, spread, color=color, marker="o", capsize=3, label=f"{kind} once")
             costs.set(xlabel="step of the change", ylabel="loss of return", title="Changed memory")
-            influence.plot(self.influence, color=COLORS[0])
+            influence.plot(_large_part(self.influence), color=COLORS[0], marker=".")
             if self.horizon is not None:
                 influence.axvline(self.horizon, color=COLORS[1], linestyle="--", label=f"{SHARE:.0%} of the sum")
             influence.set(xlabel="steps back", ylabel="change of the action", title="Influence of an observation")
-            recovery.plot(self.odd_change, color=COLORS[0])
+            recovery.plot(_large_part(self.odd_change), color=COLORS[0], marker=".")
             recovery.axhline(self.tolerance, color=COLORS[1], linestyle="--", label="tolerance")
             recovery.set(xlabel="steps later", ylabel="change of the action", title="After an odd observation")
         save(figure, file)
 
 
-def _range(interval: tuple[float, float]) -> str:
-    return "95% interval {:.1f} to {:.1f}".format(*interval)
+def _number(x: float) -> str:
+    return f"{round(x, 1) + 0.0:,.1f}" if abs(x) >= 10.0 else f"{round(x, 2) + 0.0:.2f}"  # never -0.0
+
+
+def _cost(effect: Effect) -> str:
+    low, high = map(_number, effect.cost_interval)
+    return f"{_number(effect.cost)} of return (95% interval {low} to {high})"
+
+
+def _large_part(curve: Sequence[float]) -> Sequence[float]:
+    """Return the curve until it stays below 1% of its largest value, and some more."""
+    away = np.flatnonzero(np.array(curve) > 0.01 * max(curve, default=0.0))
+    return curve[: away[-1] + 6] if len(away) else curve
 
 
 class _Episodes(NamedTuple):
@@ -263,10 +274,15 @@ def _effect(kind: str, t: int | None, usual: _Episodes, other: _Episodes) -> Eff
         step=t,
         episodes=len(lost),
         cost=float(lost.mean()),
-        cost_interval=bootstrap_interval(lost),
+        cost_interval=_interval(lost),
         action_change=None if change is None else float(change.mean()),
-        action_interval=None if change is None else bootstrap_interval(change),
+        action_interval=None if change is None else _interval(change),
     )
+
+
+def _interval(differences: Array) -> tuple[float, float]:
+    low, high = interval(mean, [differences], RESAMPLES)
+    return float(low), float(high)
 
 
 def _follow(
