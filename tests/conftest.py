@@ -72,6 +72,8 @@ FAST_CASES = {
     "test_two_halves.py::test_a_run_goes_on_under_another_version": "torch|pygame|mujoco|dm-|pybullet",
     "test_two_halves.py::test_nor_does_one_that_is_set": "2026",
     "test_untrusted_files.py::test_what_a_runs_config_names": "evil$",
+    "training/test_memory_check.py::test_every_memory": "concat|gpt|lstm",
+    "training/test_memory_check.py::test_other_observations_and_algorithms": "Keyed",
     "training/test_own_parts.py::test_bindings_of_a_logger": None,
     "training/test_own_parts.py::test_a_model_of_the_algorithms_class": None,
     "training/test_python_api.py::test_agents_in_two_threads": None,

@@ -110,11 +110,15 @@ def check(
     if folder is not None:
         if folder.suffix in (".hdf5", ".npz"):
             raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
-        for name, value in {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode,
-                            "gin": " ".join(gin) or None}.items():  # fmt: skip
+        if not folder.exists():
+            raise UserError(
+                f"there is no run {shown(folder)}; an environment is given by --env, such as --env {folder}"
+            )
+        unused = {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode}
+        for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
-        return check_agent(folder, env, output or Path("memory.png"), episodes, seed, config, modules, json_output)
+        return check_agent(folder, env, output, episodes or 20, seed, config, modules, json_output)
     reject_unused_options("a run's folder", episodes=(episodes, None), json=(json_output, False))
     if model is not None:
         if dataset is None:
@@ -148,8 +152,8 @@ def check(
 def check_agent(
     folder: Path,
     env: str | None,
-    output: Path,
-    episodes: int | None,
+    output: Path | None,
+    episodes: int,
     seed: int | None,
     config: str | None,
     modules: Sequence[str],
@@ -160,20 +164,17 @@ def check_agent(
     Raises:
         UserError: see `offpcc.check_memory`; or the picture cannot be written.
     """
+    output = output or Path("memory.png")
     check_picture(output, "--output", "memory.png")
-    options = {"episodes": episodes, "seed": seed}
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
-        or_else = ", an environment with --env, or recorded data with --dataset"
-        env, file, actor = _load(folder, env, config, modules, "cpu", 1, or_else)
-        found = check_memory(actor, env, **{name: value for name, value in options.items() if value is not None})
+        env, file, actor = _load(folder, env, config, modules, "cpu", 1)
+        found = check_memory(actor, env, episodes, seed=2_000_000 if seed is None else seed)
         with explain_picture_errors(output, "--output", "memory.png"):
             found.draw(output)
     if json_output:
         print(json.dumps({"env": env, "actor": str(file), "picture": str(output), **found.plain()}, indent=2))
         return 0
-    print(f"{file} in {env_label(env)}")
-    print(textwrap.fill(str(found), 110))
-    print(output)
+    print(f"{file} in {env_label(env)}", textwrap.fill(str(found), 110), output, sep="\n")
     return 0
 
 
@@ -350,16 +351,10 @@ def play_forever(
 
 
 def _load(
-    folder: Path,
-    env: str | None,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    or_else: str = "",
+    folder: Path, env: str | None, config: str | None, modules: Sequence[str], device: str | None, threads: int
 ) -> tuple[str, Path, ActorCritic]:
     """Return the environment's name, the actor's file and the actor."""
-    run, file = find_actor(folder, config, modules, or_else)
+    run, file = find_actor(folder, config, modules)
     actor = load_actor(file, choose_device(device, threads))
     if not env and folder.is_dir():
         env = run.env()

@@ -20,17 +20,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import (
-    MOST_ENVS,
-    Flag,
-    Fraction,
-    NonnegativeInteger,
-    NumEnvs,
-    PositiveInteger,
-    one_of,
-    rules_of,
-    whole,
-)
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, one_of, rules_of
 from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -53,7 +43,7 @@ from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
-from offpcc.training.memory_check import TOLERANCE, MemoryCheck, measure
+from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
@@ -68,7 +58,6 @@ from offpcc.utils.files import write_json, write_text
 from offpcc.utils.paths import as_path, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
-TwoOrMore = Annotated[int, whole(2, MOST_ENVS)]
 Test = Annotated[str, one_of(("last", "best"))]
 REPORT_SUFFIXES = (".png", ".md", ".json")
 NORMAL_95 = 1.96  # standard errors on each side of a mean that hold 95% of a normal distribution
@@ -250,7 +239,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
 def check_memory(
     agent: Agent | ActorCritic,
     env: str | EnvFunction,
-    episodes: TwoOrMore = 20,
+    episodes: Several = 20,
     *,
     seed: NonnegativeInteger = 2_000_000,
     tolerance: Fraction = TOLERANCE,
