@@ -111,9 +111,7 @@ def check(
         if folder.suffix in (".hdf5", ".npz"):
             raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
         if not folder.exists():
-            raise UserError(
-                f"there is no run {shown(folder)}; an environment is given by --env, such as --env {folder}"
-            )
+            raise UserError(f"there is no run {shown(folder)}; an environment is given by --env {folder}")
         unused = {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode}
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
@@ -134,10 +132,7 @@ def check(
             )
         return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin)
     if env is None:
-        raise UserError(
-            "there is nothing to check; name an environment with --env, or recorded data with --dataset, or give the "
-            "folder of a run whose agent has memory"
-        )
+        raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
     reject_unused_options("--dataset", output=(output, None), dataset_fraction=(dataset_fraction, 1.0))
     bindings = loading.load(config, gin, modules=modules)
     longest = longest_episode or episode_options()
@@ -159,11 +154,7 @@ def check_agent(
     modules: Sequence[str],
     json_output: bool,
 ) -> int:
-    """Print and draw how an agent uses its memory, and return 0.
-
-    Raises:
-        UserError: see `offpcc.check_memory`; or the picture cannot be written.
-    """
+    """Print and draw how an agent uses its memory, and return 0; see `offpcc.check_memory`."""
     output = output or Path("memory.png")
     check_picture(output, "--output", "memory.png")
     with _printing_to_stderr() if json_output else contextlib.nullcontext():

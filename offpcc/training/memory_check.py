@@ -19,7 +19,7 @@ from offpcc.core import Memory, Step
 from offpcc.envs.guard import guarded
 from offpcc.networks.states import map_state
 from offpcc.training.evaluation import MakeAnyEnv, open_environment, run_episodes
-from offpcc.training.seed_statistics import interval, mean
+from offpcc.training.seed_statistics import FEWER_RESAMPLES, interval, mean
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save
@@ -35,7 +35,6 @@ SIZES = 0.01, 5.0  # of small and of odd changes of an observation, in standard 
 ROUNDING = 2e-7  # differences of actions up to this are those of float32
 PLACES = 8  # steps whose observation is changed, from the first to four fifths of an episode
 PARTS = (0.1, 0.25, 0.5, 0.75)  # where in an episode the memory is changed
-RESAMPLES = 10_000  # of the bootstrap
 MOST_STEPS = 1_000  # that are followed after a changed observation
 
 
@@ -143,10 +142,7 @@ def _number(x: Any) -> str:
 
 
 class _Played:
-    """N episodes side by side, which `run_episodes` plays with this object as the algorithm; it records them.
-
-    Rows of episodes that are over go on with their last observations.
-    """
+    """N episodes side by side; an episode that is over goes on with its last observation, see `run_episodes`."""
 
     def __init__(self, actor: Any, envs: Sequence[Any], seeds: Sequence[int], longest: int, change: Change) -> None:
         self.actor, self.change = actor, change
@@ -214,9 +210,8 @@ def _effect(kind: str, t: int | None, usual: _Played, other: _Played) -> Effect:
     there = usual.lengths > (t or 0)
     lost = (usual.returns - other.returns)[there]
     change = np.abs(other.actions[t or 0] - usual.actions[t or 0]).max(-1)[there].astype(np.float64)
-    (low, high), (least, most) = (interval(mean, [x], RESAMPLES) for x in (lost, change))
-    action = float(change.mean()), (float(least), float(most))
-    return Effect(kind, t, len(lost), float(lost.mean()), (float(low), float(high)), *action)
+    (low, high), (least, most) = (map(float, interval(mean, [x], FEWER_RESAMPLES)) for x in (lost, change))
+    return Effect(kind, t, len(lost), float(lost.mean()), (low, high), float(change.mean()), (least, most))
 
 
 def _follow(actor: ActorCritic, usual: _Played, length: int, generator: np.random.Generator) -> Array:
@@ -248,5 +243,5 @@ def _follow(actor: ActorCritic, usual: _Played, length: int, generator: np.rando
                 change = np.where(change <= ROUNDING, 0.0, change) / min(size, 1.0)
                 found[i, places.index(t), :, k] = np.where(usual.lengths > t + k, change, np.nan)
         _, memory = actor.act(usual.steps[t], memory, deterministic=True)
-    found = found.reshape(len(SIZES), -1, found.shape[-1])
-    return found[:, ~np.isnan(found[0, :, 0])]
+    rows = found.reshape(len(SIZES), -1, found.shape[-1])
+    return rows[:, ~np.isnan(rows[0, :, 0])]
