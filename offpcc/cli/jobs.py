@@ -87,10 +87,10 @@ def run_in_processes(
                     process.start()
                     active.append(process)
             connection.wait([one.sentinel for one in active])
-            for process in [one for one in active if not one.is_alive()]:
-                active.remove(process)
-                codes.append(_exit_code(process))
-                ended(process.name, codes[-1])
+            for over in [one for one in active if not one.is_alive()]:
+                active.remove(over)
+                codes.append(_exit_code(over))
+                ended(over.name, codes[-1])
     except signals.Interrupted as stop:
         for one in active:
             one.terminate()

@@ -19,6 +19,7 @@ from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
+from offpcc.cli.sweep_ray import check_address, run_on_ray
 from offpcc.cli.train import find_folder, make_spec, train
 from offpcc.config import loading
 from offpcc.training.comparison import are_same, name_settings, settings_of, used_by
@@ -26,14 +27,15 @@ from offpcc.training.fit import plan_run
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, similar, tell
+from offpcc.utils.errors import UserError, tell
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
 
 PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its checkpoint
 STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
-COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status")
+COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status", "folder")
+FAILED = "failed.json"
 
 
 class Setting(NamedTuple):
@@ -44,45 +46,31 @@ class Setting(NamedTuple):
     epochs: int
     task: str  # settings are ranked within a task
 
-    def run(self, seed: int) -> RunFolder:
-        """Return the folder of a run."""
-        return find_folder(self.options, seed)
+    @property
+    def runs(self) -> list[RunFolder]:
+        """The folders of the runs."""
+        return [find_folder(self.options, seed) for seed in self.options.run_id]
 
 
-def sweep(
-    file: Path,
-    jobs: int,
-    dry_run: bool,
-    yes: bool,
-    retry: bool,
-    address: str | None,
-    device: str | None,
-    threads: int,
-    track: bool,
-    results: str | None,
-) -> int:
+def sweep(file: Path, jobs: int, dry_run: bool, yes: bool, retry: bool, address: str | None, **common: Any) -> int:
     """Train the runs of a file as far as they are not trained yet, and rank their settings.
 
     Returns:
         0; 1 if a run has failed.
     """
     plan = read_sweep(file, is_large_allowed=yes or dry_run)
-    where = loading.results_folder(results).resolve()
+    where = loading.results_folder(common["results"]).resolve()
     check_folder(where, "the folder of results")
     root = where / plan.name
     if address is not None:
-        from offpcc.cli.sweep_ray import check_ray
-
-        check_ray()
-    settings = _settings(plan, root, TrainOptions("", device=device, threads=threads, track=track))
+        check_address(address)
+    settings = _settings(plan, root, TrainOptions("", **common))
     _check_parts(settings)
     failed = _read_failed(root)
     if dry_run:
-        for one in settings:
-            for seed in plan.seeds:
-                run = one.run(seed)
-                print(f"{run.path}: {_status(run, one.epochs, failed) or 'new'}")
-        print(_table(_rows(settings, plan, failed)))
+        for run in (run for one in settings for run in one.runs):
+            print(f"{run.path}: {_status(run, root, failed) or 'new'}")
+        print(_table(_rows(settings, root, failed)))
         return 0
     root.mkdir(parents=True, exist_ok=True)
     with closing(FolderLock(root)) as lock:
@@ -92,9 +80,12 @@ def sweep(
             raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
         if retry:
             failed.clear()
-        _train(plan, settings, root, failed, jobs, address)
-    rows = _write(root, settings, plan, failed)
-    print(_table(rows))
+        rung, alive = plan.stop and plan.stop.first_epochs, settings
+        while plan.stop and rung and rung < (plan.epochs or 0):
+            _train(_todo(alive, rung, root, failed), settings, root, failed, jobs, address)
+            alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
+        _train(_todo(alive, None, root, failed), settings, root, failed, jobs, address)
+    print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
     if failed:
         tell(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
@@ -109,21 +100,11 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
     """
     settings, places = [], set[Path]()
     for point in plan.points:
-        bindings = [f"{name}={value}" for name, value in {**plan.fixed, **point.swept}.items()]
-        dataset = point.dataset
-        if dataset is not None and Path(dataset).is_file():
-            dataset = str(Path(dataset).resolve())  # for processes on other machines
-        options = replace(
-            common,
-            algo=short_name(point.algo),
-            env=point.env,
-            dataset=dataset,
-            config=point.config,
-            modules=plan.modules,
-            run_id=plan.seeds,
-            gin=(*bindings, *([f"{EPOCHS}={plan.epochs}"] if plan.epochs else [])),
-            results=str(root / point.folder),
-        )
+        gin = [f"{name}={value}" for name, value in {**plan.fixed, **point.swept}.items()]
+        gin += [f"{EPOCHS}={plan.epochs}"] if plan.epochs else []
+        named = {"env": point.env, "dataset": point.dataset, "config": point.config, "run_id": plan.seeds}
+        named |= {"algo": short_name(point.algo), "modules": plan.modules, "gin": gin}
+        options = replace(common, **named, results=str(root / point.folder))
         folder = find_folder(options, plan.seeds[0])
         if folder.path in places:
             raise UserError(f"{plan.file}: two settings would be trained in {folder.siblings}; name one of them")
@@ -136,8 +117,8 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
             raise UserError(f"{plan.file}: there is no number of epochs; add epochs = N")
         settings.append(Setting(point, options, spec.training["num_epochs"], spec.label))
         bound, algorithm = loading.plain_values(spec.config.text), find_algorithm(options.algo)
-        for seed in plan.seeds:
-            _check_same(plan, find_folder(options, seed), bound, algorithm, spec.training["num_epochs"])
+        for run in settings[-1].runs:
+            _check_same(plan, run, bound, algorithm, settings[-1].epochs)
     return settings
 
 
@@ -149,8 +130,7 @@ def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm
     if not are_same(there, given := used_by(there, bound, algorithm)):
         theirs, ours = name_settings([there, given])
         raise UserError(f"{run.path} was trained with {theirs}, but {plan.file} asks for {ours}; {remedy}")
-    known = next((value for name, value in there.items() if f".{name}".endswith(f".{EPOCHS}")), "0")
-    if known.isdecimal() and int(known) > epochs:
+    if (known := _planned(run)) > epochs:
         raise UserError(f"{run.path} has {known} epochs, but {plan.file} asks for {epochs}; {remedy}")
 
 
@@ -164,76 +144,57 @@ def _check_parts(settings: Sequence[Setting]) -> None:
     for one in settings:
         values = [*one.point.swept.items(), ("", "")]
         news = {(one.task, one.options.algo, one.options.dataset, one.point.config, *pair) for pair in values}
-        folder = one.run(one.options.run_id[0])
-        if news <= known or folder.status() is not None:
+        if news <= known or one.runs[0].status() is not None:
             continue
         known |= news
         try:
-            spec = make_spec(one.options, folder)
+            spec = make_spec(one.options, one.runs[0])
             if spec.imagination is not None and spec.dataset is not None:
                 continue  # building it would train its model
-            planned = plan_run(spec, folder)
+            planned = plan_run(spec, one.runs[0])
         except UserError as error:
             raise UserError(f"{one.options.algo}, {one.point.text}: {error.message}") from error
         if planned is not None:
             planned.experiment.close()
 
 
+def _todo(
+    alive: Sequence[Setting], limit: int | None, root: Path, failed: Mapping[str, int]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one."""
+    runs = []
+    for one in alive:
+        for run in one.runs:
+            name, epochs = str(run.path.relative_to(root)), limit or one.epochs
+            if name not in failed and _epochs_of(run) < epochs:
+                epochs = max(epochs, _planned(run))  # a run is not resumed with fewer epochs
+                gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
+                options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
+                runs.append((name, {"group": root.name, "cwd": str(Path.cwd()), **vars(options)}))
+    return runs
+
+
 def _train(
-    plan: Sweep, settings: Sequence[Setting], root: Path, failed: dict[str, int], jobs: int, address: str | None
-) -> None:
-    """Train all runs; with halving, up to each round, and then only those of the best settings."""
-    alive, reached = list(settings), 0 if plan.stop is None else plan.stop.first_epochs
-    while True:
-        last = plan.stop is None or plan.epochs is None or reached >= plan.epochs
-        _train_to(plan, alive, root, failed, None if last else reached, jobs, address, settings)
-        if last or plan.stop is None:
-            return
-        alive = _best(alive, reached, plan.stop.factor)
-        reached *= plan.stop.factor
-
-
-def _train_to(
-    plan: Sweep,
-    alive: Sequence[Setting],
+    runs: Sequence[tuple[str, dict[str, Any]]],
+    settings: Sequence[Setting],
     root: Path,
     failed: dict[str, int],
-    limit: int | None,
     jobs: int,
     address: str | None,
-    settings: Sequence[Setting],
 ) -> None:
-    """Train the runs of some settings up to a number of epochs; None for all of them."""
-    runs = list[tuple[str, dict[str, Any]]]()
-    for one in alive:
-        for seed in plan.seeds:
-            run = one.run(seed)
-            epochs = one.epochs if limit is None else limit
-            name = str(run.path.relative_to(root))
-            if name in failed or _is_done(run, epochs):
-                continue
-            # A run that was started with more epochs is not resumed with fewer.
-            epochs = max(epochs, _planned(run))
-            gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
-            options = replace(one.options, run_id=(seed,), gin=(*gin, f"{EPOCHS}={epochs}"))
-            runs.append((name, {"group": plan.name, "cwd": str(Path.cwd()), **vars(options)}))
+    """Train runs, and write the table whenever one has ended."""
 
     def ended(name: str, code: int) -> None:
         if code and code not in STOPPED:
             failed[name] = code
-        write_json(root / "failed.json", failed)
-        _write(root, settings, plan, failed)
+        _write(root, settings, failed)
 
-    write_json(root / "failed.json", failed)
-    if not runs:
-        return
-    if address is not None:
-        from offpcc.cli.sweep_ray import run_on_ray
-
-        run_on_ray(train_run, runs, address, ended)
-        return
+    _write(root, settings, failed)
     try:
-        run_in_processes(train_run, runs, jobs, ended)
+        if address is not None and runs:
+            run_on_ray(train_run, runs, address, ended)
+        else:
+            run_in_processes(train_run, runs, jobs, ended)
     except signals.Interrupted as stop:
         stop.message += "; the same command goes on"
         raise
@@ -270,15 +231,9 @@ def _planned(run: RunFolder) -> int:
     return int(known) if known.isdecimal() else 0
 
 
-def _is_done(run: RunFolder, epochs: int) -> bool:
-    return _epochs_of(run) >= epochs
-
-
-def _status(run: RunFolder, epochs: int, failed: Mapping[str, int]) -> str | None:
+def _status(run: RunFolder, root: Path, failed: Mapping[str, int]) -> str | None:
     """Return "finished", "failed", "unfinished", or None for a run that does not exist."""
-    if any(run.path.as_posix().endswith(f"/{name}") for name in failed):
-        return "failed"
-    return run.status()
+    return "failed" if str(run.path.relative_to(root)) in failed else run.status()
 
 
 def _return_at(run: RunFolder, epochs: float) -> float:
@@ -294,7 +249,7 @@ def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting
     """Return the best settings of each task at an epoch: one of `factor`, rounded up."""
 
     def mean(one: Setting) -> float:
-        values = [_return_at(one.run(seed), epochs) for seed in one.options.run_id]
+        values = [_return_at(run, epochs) for run in one.runs]
         known = [value for value in values if not math.isnan(value)]
         return float(np.mean(known)) if known else -math.inf
 
@@ -305,35 +260,23 @@ def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting
     return kept
 
 
-def _rows(settings: Sequence[Setting], plan: Sweep, failed: Mapping[str, int]) -> list[dict[str, Any]]:
+def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping."""
-    rows = []
+    rows = list[dict[str, Any]]()
     for one in settings:
-        runs = [one.run(seed) for seed in plan.seeds]
-        states = [_status(run, one.epochs, failed) for run in runs]
-        over = [run for run, state in zip(runs, states, strict=True) if state == "finished"]
+        states = {run.run_id: _status(run, root, failed) for run in one.runs}
+        over = [run for run in one.runs if states[run.run_id] == "finished"]
         values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
-        bad = [run.run_id for run, state in zip(runs, states, strict=True) if state == "failed"]
-        epochs = min((_epochs_of(run) for run in over), default=0)
-        status = f"failed: seed {' '.join(map(str, bad))}" if bad else "new"
-        if not bad and any(states):
-            waiting = len(over) < len(runs)
-            status = "unfinished" if waiting else "finished" if epochs >= one.epochs else "stopped early"
-        rows.append(
-            {
-                "rank": 0,
-                "task": one.task,
-                "algo": one.options.algo,
-                "setting": one.point.text,
-                "return": float(np.mean(values)) if values else None,
-                "std": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-                "seeds": len(values),
-                "epochs": epochs,
-                "status": status,
-                "failed": bad,
-                "folder": str(runs[0].siblings),
-            }
-        )
+        bad = [seed for seed, state in states.items() if state == "failed"]
+        epochs = min(map(_epochs_of, over), default=0)
+        is_short = epochs < one.epochs and any(_planned(run) < one.epochs for run in over)
+        status = "new" if not any(states.values()) else "unfinished"
+        if len(over) == len(states):
+            status = "stopped early" if is_short else "finished"
+        mean, std = float(np.mean(values)) if values else None, float(np.std(values, ddof=1)) if values[1:] else None
+        row = ("", one.task, one.options.algo, one.point.text, mean, std, len(values), epochs)
+        row = (*row, f"failed: seed {' '.join(map(str, bad))}" if bad else status, str(one.runs[0].siblings))
+        rows.append(dict(zip(COLUMNS, row, strict=True)))
     rows.sort(key=lambda row: (row["task"], row["return"] is None, -row["epochs"], -(row["return"] or 0.0)))
     tasks = [row["task"] for row in rows]
     for number, row in enumerate(rows):
@@ -342,34 +285,34 @@ def _rows(settings: Sequence[Setting], plan: Sweep, failed: Mapping[str, int]) -
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as text with aligned columns."""
+    """Return the rows as text with aligned columns, without the folders."""
 
     def text(value: Any) -> str:
         return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
-    cells = [COLUMNS, *([text(row[name]) for name in COLUMNS] for row in rows)]
-    widths = [max(len(line[number]) for line in cells) for number in range(len(COLUMNS))]
+    cells = [COLUMNS[:-1], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
 
 
-def _write(root: Path, settings: Sequence[Setting], plan: Sweep, failed: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Write the table as text, CSV and JSON into the sweep's folder; return its rows."""
-    rows, stream = _rows(settings, plan, failed), io.StringIO()
-    table = csv.DictWriter(stream, (*COLUMNS, "folder"), extrasaction="ignore", lineterminator="\n")
+def _write(root: Path, settings: Sequence[Setting], failed: Mapping[str, int]) -> None:
+    """Write the failed runs, and the table as text, CSV and JSON, into the sweep's folder."""
+    rows, stream = _rows(settings, root, failed), io.StringIO()
+    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     write_text(root / "summary.csv", stream.getvalue())
     write_text(root / "summary.txt", f"{_table(rows)}\n")
-    write_json(root / "summary.json", {"sweep": plan.name, "seeds": list(plan.seeds), "settings": rows})
-    return rows
+    write_json(root / "summary.json", rows)
+    write_json(root / FAILED, failed)
 
 
 def _read_failed(root: Path) -> dict[str, int]:
     """Return the exit codes of the runs that failed, by their folders below the sweep's."""
     try:
-        found = read_json(root / "failed.json")
+        found = read_json(root / FAILED)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{root / 'failed.json'} cannot be read; remove it to train failed runs again") from error
+        raise UserError(f"{root / FAILED} cannot be read; remove it to train failed runs again") from error
     return {str(name): int(code) for name, code in found.items()} if isinstance(found, dict) else {}

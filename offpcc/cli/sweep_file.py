@@ -20,7 +20,7 @@ from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import shown
 
-KEYS = "name env algo dataset config import seeds epochs gin grid random stop".split()
+KEYS = ["name", "env", "algo", "dataset", "config", "import", "seeds", "epochs", "gin", "grid", "random", "stop"]
 MOST_SEED = 2**31 - 1
 MANY, MOST = 100, 100_000  # runs: more than MANY need --yes, more than MOST are refused
 LONGEST = 60  # letters of the settings in a folder's name
@@ -92,7 +92,8 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     table = _load(file)
     _refuse_unknown(file, "", table, KEYS)
     envs = _names(file, table, "env") or [None]
-    datasets = _names(file, table, "dataset") or [None]
+    given = _names(file, table, "dataset")
+    datasets = [str(Path(one).resolve()) if Path(one).is_file() else one for one in given] or [None]
     algos = _names(file, table, "algo")
     if not algos or (envs == [None] and datasets == [None]):
         missing = "algo, such as algo = ['sac', 'td3']" if not algos else "env or dataset, such as env = 'pendulum-v0'"

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +14,24 @@ MOST_RETRIES = 10  # of a run whose machine or process was lost
 SAVING = 120  # seconds for the runs to save their checkpoints after Ctrl-C
 
 
-def check_ray() -> None:
-    """Raise if Ray is not installed."""
+def check_address(address: str) -> None:
+    """Raise if Ray is not installed, or if nothing listens at HOST:PORT: Ray itself would try for minutes."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("--address needs Ray: pip install the extra offpcc[ray], or leave --address out")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and not (host and port.isdecimal() and int(port) < 2**16):
+        raise UserError(f"--address {address} has to be auto or HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        if host:
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str, error: Exception) -> UserError:
+    return UserError(
+        f"--address {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`"
+    )
 
 
 def run_on_ray(
@@ -37,9 +52,7 @@ def run_on_ray(
     try:
         ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level="warning")
     except Exception as error:
-        raise UserError(
-            f"--address {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`"
-        ) from error
+        raise _unreachable(address, error) from error
     names: dict[Any, str] = {}
     try:
         for name, arguments in runs:
@@ -59,7 +72,7 @@ def run_on_ray(
         for task in names:
             ray.cancel(task)
         ray.wait(list(names), num_returns=len(names), timeout=SAVING)
-        stop.message = f"stopped; {len(names)} runs were not finished; the same command goes on"
+        stop.message = f"stopped; {len(names)} runs were not finished"
         raise
     finally:
         ray.shutdown()
