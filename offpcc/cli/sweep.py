@@ -102,7 +102,12 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
     for point in plan.points:
         gin = [f"{name}={value}" for name, value in {**plan.fixed, **point.swept}.items()]
         gin += [f"{EPOCHS}={plan.epochs}"] if plan.epochs else []
-        named = {"env": point.env, "dataset": point.dataset, "config": point.config, "run_id": plan.seeds}
+        named: dict[str, Any] = {
+            "env": point.env,
+            "dataset": point.dataset,
+            "config": point.config,
+            "run_id": plan.seeds,
+        }
         named |= {"algo": short_name(point.algo), "modules": plan.modules, "gin": gin}
         options = replace(common, **named, results=str(root / point.folder))
         folder = find_folder(options, plan.seeds[0])
@@ -274,13 +279,13 @@ def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) ->
         if len(over) == len(states):
             status = "stopped early" if is_short else "finished"
         mean, std = float(np.mean(values)) if values else None, float(np.std(values, ddof=1)) if values[1:] else None
-        row = ("", one.task, one.options.algo, one.point.text, mean, std, len(values), epochs)
-        row = (*row, f"failed: seed {' '.join(map(str, bad))}" if bad else status, str(one.runs[0].siblings))
-        rows.append(dict(zip(COLUMNS, row, strict=True)))
-    rows.sort(key=lambda row: (row["task"], row["return"] is None, -row["epochs"], -(row["return"] or 0.0)))
-    tasks = [row["task"] for row in rows]
-    for number, row in enumerate(rows):
-        row["rank"] = number - tasks.index(row["task"]) + 1 if row["return"] is not None else None
+        told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
+        row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
+        rows.append(dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True)))
+    rows.sort(key=lambda one: (one["task"], one["return"] is None, -one["epochs"], -(one["return"] or 0.0)))
+    tasks = [one["task"] for one in rows]
+    for number, line in enumerate(rows):
+        line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
     return rows
 
 

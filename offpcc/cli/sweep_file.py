@@ -127,7 +127,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     written = [[(name, _as_gin(file, f"grid.{name}", one)) for one in values] for name, values in grid.items()]
     swept = [
         dict(sorted([*chosen, *drawn]))
-        for drawn in (_draw(random, seed, samples) if random else [()])
+        for drawn in (_draw(random, seed, samples) if random else [[]])
         for chosen in itertools.product(*written)
     ]
     points = {

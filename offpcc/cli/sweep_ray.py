@@ -1,6 +1,7 @@
 """`offpcc sweep --address`: trains each run of a sweep as a task of a Ray cluster."""
 
 import importlib.util
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def run_on_ray(
 
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
     try:
-        ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level="warning")
+        ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
     except Exception as error:
         raise _unreachable(address, error) from error
     names: dict[Any, str] = {}
