@@ -303,7 +303,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "list|get|play",
         "help": "List all agents, copy the files of one, or show one.",
     },
-    "file": {"type": arguments.path, "metavar": "FILE.toml", "help": "The file of the sweep, see docs/sweeps.md."},
+    "file": {
+        "type": arguments.path,
+        "metavar": "FILE.toml",
+        "help": "Train the runs of this file, which the guide to sweeps describes.",
+    },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
 }

@@ -152,7 +152,7 @@ def _load(file: Path) -> dict[str, Any]:
             return tomllib.load(stream)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{file} cannot be read as TOML ({first_line(error)}); name the file of a sweep, see docs/sweeps.md"
+            f"{file} cannot be read as TOML ({first_line(error)}); name the TOML file of a sweep"
         ) from error
 
 

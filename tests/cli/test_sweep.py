@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from conftest import rows
 
 from offpcc.cli import sweep as sweeps
 from offpcc.cli.sweep_file import read_sweep
+from offpcc.training.loggers import WandbLogger
 from offpcc.utils import signals
 
 LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
@@ -175,6 +177,19 @@ def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err, _ = here(TOP, "--address", "auto")
     assert code == 2 and "pip install the extra offpcc[ray]" in err
+
+
+def test_the_runs_of_a_sweep_are_one_group(tmp_path, monkeypatch):
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_RUN_GROUP", "")
+    names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i", "config": {}}
+    monkeypatch.setattr(sweeps, "train", lambda **given: WandbLogger(tmp_path, **names) and 0)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path))
+    assert sweeps.train_run("my sweep", str(Path.cwd()), algo="sac", env="pendulum-v0") == 0
+    assert wandb.init.call_args.kwargs["group"] == "my sweep"
 
 
 # In processes ---------------------------------------------------------------------------------------------------------
