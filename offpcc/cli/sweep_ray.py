@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,10 +51,13 @@ def run_on_ray(
     import ray
 
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
+    handlers = {number: signal.getsignal(number) for number in signals.HANDLED}
     try:
         ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
     except Exception as error:
         raise _unreachable(address, error) from error
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
     names: dict[Any, str] = {}
     try:
         for name, arguments in runs:
@@ -69,12 +73,13 @@ def run_on_ray(
                 tell(f"{names[done[0]]}: {first_line(error)}")
                 code = 1
             ended(names.pop(done[0]), code)
-    except signals.Interrupted as stop:
+    except KeyboardInterrupt as error:  # Ray's calls may raise it in place of `Interrupted`
+        stop = signals.interrupted()
+        stop.message = f"stopped; {len(names)} runs were not finished"
         for task in names:
             ray.cancel(task)
         ray.wait(list(names), num_returns=len(names), timeout=SAVING)
-        stop.message = f"stopped; {len(names)} runs were not finished"
-        raise
+        raise stop from error
     finally:
         ray.shutdown()
 
