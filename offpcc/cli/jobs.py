@@ -50,7 +50,15 @@ class PrefixedStream(io.TextIOBase):
         return self._stream.encoding
 
 
-def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dict[str, Any]]], num_jobs: int) -> int:
+Ended = Callable[[str, int], None]  # is told the name of a run that has ended, and its exit code
+
+
+def run_in_processes(
+    function: Callable[..., int],
+    runs: Sequence[tuple[str, dict[str, Any]]],
+    num_jobs: int,
+    ended: Ended = lambda name, code: None,
+) -> int:
     """Call a function for each run, each in its own process, at most `num_jobs` at a time.
 
     The processes are spawned, so each is like a separate program: it has its own threads and its own state of torch.
@@ -60,6 +68,7 @@ def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dic
         function: called in the process with the run's keyword arguments; its result is the exit code.
         runs: the name and the arguments of each run.
         num_jobs: the maximum number of processes at a time.
+        ended: called after each run.
 
     Returns:
         The largest exit code, which is the worst; 128 + N for a process that signal N ended.
@@ -78,9 +87,10 @@ def run_in_processes(function: Callable[..., int], runs: Sequence[tuple[str, dic
                     process.start()
                     active.append(process)
             connection.wait([one.sentinel for one in active])
-            for ended in [one for one in active if not one.is_alive()]:
-                active.remove(ended)
-                codes.append(_exit_code(ended))
+            for over in [one for one in active if not one.is_alive()]:
+                active.remove(over)
+                codes.append(_exit_code(over))
+                ended(over.name, codes[-1])
     except signals.Interrupted as stop:
         for one in active:
             one.terminate()

@@ -40,6 +40,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.train_model:train_model",
         "Train a model of an environment on recorded data, for algorithms that imagine steps.",
     ),
+    "sweep": (
+        "offpcc.cli.sweep:sweep",
+        "Train the runs of a grid or a random search, which a TOML file describes, and rank their settings.",
+    ),
     "toy-model": (
         "offpcc.cli.toy_model:toy_model",
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
@@ -47,6 +51,10 @@ COMMANDS = {  # the module of each command, and its help
     "zoo": ("offpcc.cli.zoo:zoo", "List the trained agents that come with offpcc, copy one, or play one."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+    "--address": {
+        "metavar": "ADDRESS",
+        "help": "Train the runs on the machines of this Ray cluster: auto, or HOST:PORT. It needs the extra ray.",
+    },
     "--average": {
         "type": arguments.positive,
         "default": 1,
@@ -87,6 +95,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Compute on this device. The default is CUDA if there is a GPU, else the CPU.",
     },
     "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
+    "--dry_run": {"action": "store_true", "help": "List the runs and rank the settings; train nothing."},
     "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
     "--final": {"action": "store_true", "help": "Draw a grid of the last values, with standard deviations over runs."},
     "--forever": {
@@ -244,6 +253,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "action": "store_true",
         "help": "Continue from the last checkpoint of the run, exactly as if it had not stopped.",
     },
+    "--retry": {"action": "store_true", "help": "Also train the runs that have failed again, from their checkpoints."},
     "--rollout_length": {
         "type": arguments.positive,
         "metavar": "N",
@@ -288,10 +298,16 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "--yes": {"action": "store_true", "help": "Start more than 100 runs."},
     "action": {
         "choices": ("list", "get", "play"),
         "metavar": "list|get|play",
         "help": "List all agents, copy the files of one, or show one.",
+    },
+    "file": {
+        "type": arguments.path,
+        "metavar": "FILE.toml",
+        "help": "Train the runs of this file, which the guide to sweeps describes.",
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
@@ -314,6 +330,7 @@ TAKES = {  # the options of each command
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
     "zoo": "action name --out --episodes",
+    "sweep": "file --jobs --dry_run --yes --retry --address --device --threads --track --results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
@@ -458,6 +475,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "the agent's name. Without the option, `play` opens a window if there is a screen.",
     },
     "zoo --episodes": {"default": 1, "help": "Play this many episodes. The default is 1."},
+    "sweep --jobs": {"help": "Train this many runs at a time, each in its own process. The default is 1."},
+    "sweep --track": {"help": "Also log the runs to Weights & Biases, in one group."},
     "toy-model --out": {
         "metavar": "FILE.gif|FILE.mp4",
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",

@@ -20,9 +20,9 @@ class WandbLogger(Logger):
     """Logs to Weights & Biases, or into the run's folder for a later upload.
 
     The entity is OFFPCC_WANDB_ENTITY, or the user's default entity. The project is OFFPCC_WANDB_PROJECT, or "offpcc".
-    Runs with the same environment, algorithm and config name form a group. WANDB_MODE has its usual meaning. If the
-    user is not logged in, or the server does not answer, one line says so, and the run is stored for a later upload.
-    There are no prompts.
+    Runs with the same environment, algorithm and config name form a group, unless WANDB_RUN_GROUP names one; that of a
+    sweep is its name. WANDB_MODE has its usual meaning. If the user is not logged in, or the server does not answer,
+    one line says so, and the run is stored for a later upload. There are no prompts.
 
     Args:
         folder: The run's folder; Weights & Biases writes into it, too.
@@ -58,7 +58,7 @@ class WandbLogger(Logger):
             wandb.init,
             entity=os.environ.get("OFFPCC_WANDB_ENTITY"),
             project=os.environ.get("OFFPCC_WANDB_PROJECT") or "offpcc",
-            group=f"{environment} {algorithm} {config_name}",
+            group=os.environ.get("WANDB_RUN_GROUP") or f"{environment} {algorithm} {config_name}",
             name=f"run_id={run_id}",
             id=wandb_id,
             resume="allow",

@@ -1,0 +1,323 @@
+"""`offpcc sweep`: trains the runs of a TOML file, resumes them, stops bad settings early, and ranks the settings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from offpcc.algorithms import find_algorithm, short_name
+from offpcc.cli.jobs import run_in_processes
+from offpcc.cli.messages import TrainOptions
+from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
+from offpcc.cli.sweep_ray import check_address, run_on_ray
+from offpcc.cli.train import find_folder, make_spec, train
+from offpcc.config import loading
+from offpcc.training.comparison import are_same, name_settings, settings_of, used_by
+from offpcc.training.fit import plan_run
+from offpcc.training.plotting import read_progress
+from offpcc.training.run_dir import RunFolder
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, tell
+from offpcc.utils.files import read_json, write_json, write_text
+from offpcc.utils.locks import FolderInUseError, FolderLock
+from offpcc.utils.paths import check_folder
+
+PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its checkpoint
+STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
+COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status", "folder")
+FAILED = "failed.json"
+
+
+class Setting(NamedTuple):
+    """The runs of one setting: they differ in the seed alone."""
+
+    point: Point
+    options: TrainOptions  # run_id has all seeds
+    epochs: int
+    task: str  # settings are ranked within a task
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        """The folders of the runs."""
+        return [find_folder(self.options, seed) for seed in self.options.run_id]
+
+
+def sweep(file: Path, jobs: int, dry_run: bool, yes: bool, retry: bool, address: str | None, **common: Any) -> int:
+    """Train the runs of a file as far as they are not trained yet, and rank their settings.
+
+    Returns:
+        0; 1 if a run has failed.
+    """
+    plan = read_sweep(file, is_large_allowed=yes or dry_run)
+    where = loading.results_folder(common["results"]).resolve()
+    check_folder(where, "the folder of results")
+    root = where / plan.name
+    if address is not None:
+        check_address(address)
+    settings = _settings(plan, root, TrainOptions("", **common))
+    _check_parts(settings)
+    failed = _read_failed(root)
+    if dry_run:
+        for run in (run for one in settings for run in one.runs):
+            print(f"{run.path}: {_status(run, root, failed) or 'new'}")
+        print(_table(_rows(settings, root, failed)))
+        return 0
+    root.mkdir(parents=True, exist_ok=True)
+    with closing(FolderLock(root)) as lock:
+        try:
+            lock.take()
+        except FolderInUseError as error:
+            raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
+        if retry:
+            failed.clear()
+        rung, alive = plan.stop and plan.stop.first_epochs, settings
+        while plan.stop and rung and rung < (plan.epochs or 0):
+            _train(_todo(alive, rung, root, failed), settings, root, failed, jobs, address)
+            alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
+        _train(_todo(alive, None, root, failed), settings, root, failed, jobs, address)
+    print(_table(_rows(settings, root, failed)))
+    print(f"{root / 'summary.csv'} and summary.json have this table")
+    if failed:
+        tell(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
+    return 1 if failed else 0
+
+
+def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
+    """Return the settings, with their options checked.
+
+    Raises:
+        UserError: an option or a binding is invalid, or an existing run has other settings.
+    """
+    settings, places = [], set[Path]()
+    for point in plan.points:
+        gin = [f"{name}={value}" for name, value in {**plan.fixed, **point.swept}.items()]
+        gin += [f"{EPOCHS}={plan.epochs}"] if plan.epochs else []
+        named: dict[str, Any] = {
+            "env": point.env,
+            "dataset": point.dataset,
+            "config": point.config,
+            "run_id": plan.seeds,
+        }
+        named |= {"algo": short_name(point.algo), "modules": plan.modules, "gin": gin}
+        options = replace(common, **named, results=str(root / point.folder))
+        folder = find_folder(options, plan.seeds[0])
+        if folder.path in places:
+            raise UserError(f"{plan.file}: two settings would be trained in {folder.siblings}; name one of them")
+        places.add(folder.path)
+        try:
+            spec = make_spec(options, folder)
+        except UserError as error:
+            raise UserError(f"{plan.file}: {point.text}: {error.message}") from error
+        if "num_epochs" not in spec.training:
+            raise UserError(f"{plan.file}: there is no number of epochs; add epochs = N")
+        settings.append(Setting(point, options, spec.training["num_epochs"], spec.label))
+        bound, algorithm = loading.plain_values(spec.config.text), find_algorithm(options.algo)
+        for run in settings[-1].runs:
+            _check_same(plan, run, bound, algorithm, settings[-1].epochs)
+    return settings
+
+
+def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm: type, epochs: int) -> None:
+    """Raise if an existing run of the sweep has other settings than the file."""
+    if run.status() is None or (there := settings_of(run.path)) is None:
+        return
+    remedy = f"put the old value back, or give the sweep another name = in {plan.file}"
+    if not are_same(there, given := used_by(there, bound, algorithm)):
+        theirs, ours = name_settings([there, given])
+        raise UserError(f"{run.path} was trained with {theirs}, but {plan.file} asks for {ours}; {remedy}")
+    if (known := _planned(run)) > epochs:
+        raise UserError(f"{run.path} has {known} epochs, but {plan.file} asks for {epochs}; {remedy}")
+
+
+def _check_parts(settings: Sequence[Setting]) -> None:
+    """Build the parts of runs that have not started, so that each value of each binding is checked once.
+
+    Raises:
+        UserError: a part cannot be built.
+    """
+    known = set[tuple[Any, ...]]()
+    for one in settings:
+        values = [*one.point.swept.items(), ("", "")]
+        news = {(one.task, one.options.algo, one.options.dataset, one.point.config, *pair) for pair in values}
+        if news <= known or one.runs[0].status() is not None:
+            continue
+        known |= news
+        try:
+            spec = make_spec(one.options, one.runs[0])
+            if spec.imagination is not None and spec.dataset is not None:
+                continue  # building it would train its model
+            planned = plan_run(spec, one.runs[0])
+        except UserError as error:
+            raise UserError(f"{one.options.algo}, {one.point.text}: {error.message}") from error
+        if planned is not None:
+            planned.experiment.close()
+
+
+def _todo(
+    alive: Sequence[Setting], limit: int | None, root: Path, failed: Mapping[str, int]
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one."""
+    runs = []
+    for one in alive:
+        for run in one.runs:
+            name, epochs = str(run.path.relative_to(root)), limit or one.epochs
+            if name not in failed and _epochs_of(run) < epochs:
+                epochs = max(epochs, _planned(run))  # a run is not resumed with fewer epochs
+                gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
+                options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
+                runs.append((name, {"group": root.name, "cwd": str(Path.cwd()), **vars(options)}))
+    return runs
+
+
+def _train(
+    runs: Sequence[tuple[str, dict[str, Any]]],
+    settings: Sequence[Setting],
+    root: Path,
+    failed: dict[str, int],
+    jobs: int,
+    address: str | None,
+) -> None:
+    """Train runs, and write the table whenever one has ended."""
+
+    def ended(name: str, code: int) -> None:
+        if code and code not in STOPPED:
+            failed[name] = code
+        _write(root, settings, failed)
+
+    _write(root, settings, failed)
+    try:
+        if address is not None and runs:
+            run_on_ray(train_run, runs, address, ended)
+        else:
+            run_in_processes(train_run, runs, jobs, ended)
+    except signals.Interrupted as stop:
+        stop.message += "; the same command goes on"
+        raise
+
+
+def train_run(group: str, cwd: str, **given: Any) -> int:
+    """Train one run of a sweep, from the start or from its checkpoint; return the exit code."""
+    os.environ["WANDB_RUN_GROUP"] = group
+    os.chdir(cwd)
+    options = TrainOptions(**given)
+    folder = find_folder(options, options.run_id[0])
+    started = time.monotonic()
+    while True:  # the process of a sweep that was killed may still save this run
+        try:
+            with closing(FolderLock(folder.path)) as lock:
+                lock.take_if_there()
+            break
+        except FolderInUseError:
+            if time.monotonic() - started > PATIENCE:
+                raise
+            time.sleep(0.2)
+    return train(**{**given, "resume": folder.status() is not None})
+
+
+def _epochs_of(run: RunFolder) -> int:
+    """Return the epochs after which a run was finished last."""
+    epochs = run.details().get("epochs")
+    return epochs if isinstance(epochs, int) else 0
+
+
+def _planned(run: RunFolder) -> int:
+    there = settings_of(run.path) or {}
+    known = next((value for name, value in there.items() if f".{name}".endswith(f".{EPOCHS}")), "0")
+    return int(known) if known.isdecimal() else 0
+
+
+def _status(run: RunFolder, root: Path, failed: Mapping[str, int]) -> str | None:
+    """Return "finished", "failed", "unfinished", or None for a run that does not exist."""
+    return "failed" if str(run.path.relative_to(root)) in failed else run.status()
+
+
+def _return_at(run: RunFolder, epochs: float) -> float:
+    """Return the mean return of the last test up to an epoch; NaN if there is none."""
+    if not run.progress.is_file():
+        return math.nan
+    table = read_progress(run.progress)
+    tests = zip(table.get("epoch", []), table.get("test/return", []), strict=False)
+    return next((value for epoch, value in reversed([*tests]) if epoch <= epochs and not math.isnan(value)), math.nan)
+
+
+def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting]:
+    """Return the best settings of each task at an epoch: one of `factor`, rounded up."""
+
+    def mean(one: Setting) -> float:
+        values = [_return_at(run, epochs) for run in one.runs]
+        known = [value for value in values if not math.isnan(value)]
+        return float(np.mean(known)) if known else -math.inf
+
+    kept = []
+    for task in dict.fromkeys(one.task for one in settings):
+        ranked = sorted((one for one in settings if one.task == task), key=mean, reverse=True)
+        kept += ranked[: math.ceil(len(ranked) / factor)]
+    return kept
+
+
+def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping."""
+    rows = list[dict[str, Any]]()
+    for one in settings:
+        states = {run.run_id: _status(run, root, failed) for run in one.runs}
+        over = [run for run in one.runs if states[run.run_id] == "finished"]
+        values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
+        bad = [seed for seed, state in states.items() if state == "failed"]
+        epochs = min(map(_epochs_of, over), default=0)
+        is_short = epochs < one.epochs and any(_planned(run) < one.epochs for run in over)
+        status = "new" if not any(states.values()) else "unfinished"
+        if len(over) == len(states):
+            status = "stopped early" if is_short else "finished"
+        mean, std = float(np.mean(values)) if values else None, float(np.std(values, ddof=1)) if values[1:] else None
+        told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
+        row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
+        rows.append(dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True)))
+    rows.sort(key=lambda one: (one["task"], one["return"] is None, -one["epochs"], -(one["return"] or 0.0)))
+    tasks = [one["task"] for one in rows]
+    for number, line in enumerate(rows):
+        line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
+    return rows
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as text with aligned columns, without the folders."""
+
+    def text(value: Any) -> str:
+        return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+    cells = [COLUMNS[:-1], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+
+
+def _write(root: Path, settings: Sequence[Setting], failed: Mapping[str, int]) -> None:
+    """Write the failed runs, and the table as text, CSV and JSON, into the sweep's folder."""
+    rows, stream = _rows(settings, root, failed), io.StringIO()
+    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(root / "summary.csv", stream.getvalue())
+    write_text(root / "summary.txt", f"{_table(rows)}\n")
+    write_json(root / "summary.json", rows)
+    write_json(root / FAILED, failed)
+
+
+def _read_failed(root: Path) -> dict[str, int]:
+    """Return the exit codes of the runs that failed, by their folders below the sweep's."""
+    try:
+        found = read_json(root / FAILED)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{root / FAILED} cannot be read; remove it to train failed runs again") from error
+    return {str(name): int(code) for name, code in found.items()} if isinstance(found, dict) else {}

@@ -1,0 +1,269 @@
+"""`offpcc sweep`: ordinary runs from a TOML file, resumed, stopped early, ranked."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import pytest
+from conftest import rows
+
+from offpcc.cli import sweep as sweeps
+from offpcc.cli.sweep_file import read_sweep
+from offpcc.training.loggers import WandbLogger
+from offpcc.utils import signals
+
+LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
+TOP = 'env = "pendulum-p-v0"\nalgo = "sac"\nconfig = "test/template_short.gin"\nseeds = [1, 2]\nepochs = 2\n'
+FIXED = "[gin]\ntrain.num_steps_per_epoch = 20\ntrain.num_test_episodes_per_epoch = 1\ntrain.update_after = 10\n"
+GRID = "[grid]\nActorCritic.gamma = [0.9, 0.95]\n"
+HALVING = '[stop]\nrule = "halving"\nfactor = 2\nfirst_epochs = 1\n'
+
+
+@pytest.fixture
+def here(launch, tmp_path, monkeypatch):
+    """Sweep a text in this process, one run after another; a function of the text and of words of the command."""
+    monkeypatch.setenv("WANDB_RUN_GROUP", "")
+
+    def in_this_process(function, runs, jobs, ended):
+        for name, arguments in runs:
+            started.append(name)
+            ended(name, function(**arguments))
+
+    started = []
+    monkeypatch.setattr(sweeps, "run_in_processes", in_this_process)
+
+    def run(text, *words):
+        started.clear()
+        (tmp_path / "s.toml").write_text(text)
+        return *launch("sweep", "s.toml", *words), list(started)
+
+    return run
+
+
+def table(tmp_path):
+    with (tmp_path / "results/s/summary.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_grid_makes_ordinary_runs_and_a_table(here, launch, tmp_path):
+    code, out, err, started = here(TOP + FIXED + GRID)
+    assert code == 0, err
+    assert len(started) == 4 and os.environ["WANDB_RUN_GROUP"] == "s"
+    found = table(tmp_path)
+    assert [row["status"] for row in found] == ["finished"] * 2 and [row["rank"] for row in found] == ["1", "2"]
+    assert {row["setting"].split()[1] for row in found} == {"ActorCritic.gamma=0.9", "ActorCritic.gamma=0.95"}
+    for row in found:
+        returns = [float(rows(Path(row["folder"]) / seed)[-1].split(",")[5]) for seed in ("1", "2")]
+        assert float(row["return"]) == pytest.approx(sum(returns) / 2)
+    assert float(found[0]["return"]) > float(found[1]["return"])
+    assert json.loads((tmp_path / "results/s/summary.json").read_text())[0]["seeds"] == 2
+    assert (tmp_path / "results/s/summary.txt").read_text() in out
+    assert launch("report", "results/s", "--out", "r")[0] == 0 and "gamma-0.95" in (tmp_path / "r.md").read_text()
+    again = here(TOP + FIXED + GRID)
+    assert again[0] == 0 and not again[3]
+    further = here(TOP.replace("[1, 2]", "[1, 2, 3]") + FIXED + GRID)
+    assert sorted(name[-1] for name in further[3]) == ["3", "3"]
+    code, _, err, started = here(TOP + FIXED.replace("after = 10", "after = 15") + GRID)
+    assert code == 2 and not started and "update_after=10" in err and "update_after=15" in err and "name = " in err
+    code, _, err, started = here(TOP.replace("epochs = 2", "epochs = 1") + FIXED + GRID)
+    assert code == 2 and not started and "has 2 epochs" in err
+
+
+@pytest.mark.slow
+def test_halving_resumes_the_better_half_exactly(here, tmp_path):
+    code, _, err, started = here(TOP + FIXED + GRID + HALVING)
+    assert code == 0, err
+    assert len(started) == 6  # four runs for one epoch, two of them for the second
+    found = table(tmp_path)
+    assert [(row["epochs"], row["status"]) for row in found] == [("2", "finished"), ("1", "stopped early")]
+    at_1 = [float(rows(Path(row["folder"]) / s)[1].split(",")[5]) for row in found for s in ("1", "2")]
+    assert sum(at_1[:2]) > sum(at_1[2:])
+    kept = [rows(Path(found[0]["folder"]) / seed) for seed in ("1", "2")]
+    assert not here(TOP + FIXED + GRID + HALVING)[3]
+    assert here(TOP + FIXED + GRID)[0] == 0  # without the rule, all go on
+    assert [row["status"] for row in table(tmp_path)] == ["finished"] * 2
+    assert here(TOP + 'name = "whole"\n' + FIXED + GRID)[0] == 0
+    there = Path(found[0]["folder"].replace("/s/", "/whole/"))
+    assert kept == [rows(there / seed) for seed in ("1", "2")]
+
+
+def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, monkeypatch):
+    real, text = sweeps.train, TOP + FIXED
+    monkeypatch.setattr(sweeps, "train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
+    code, out, err, started = here(text)
+    assert code == 1 and len(started) == 2 and "1 runs failed" in err and "--retry" in err
+    assert "failed: seed 1" in out and table(tmp_path)[0]["seeds"] == "1"
+    monkeypatch.setattr(sweeps, "train", real)
+    code, *_, started = here(text)
+    assert code == 1 and not started
+    code, *_, started = here(text, "--retry")
+    assert code == 0 and len(started) == 1 and table(tmp_path)[0]["status"] == "finished"
+
+
+def test_a_dry_run_lists_and_writes_nothing(here, tmp_path):
+    code, out, _, started = here(TOP + FIXED + GRID, "--dry_run")
+    assert code == 0 and out.count(": new\n") == 4 and not started and not (tmp_path / "results").exists()
+
+
+RANDOM = (
+    "[random]\nsamples = {}\nseed = 3\nActorCritic.lr = {{log_uniform = [1e-5, 1e-2]}}\n"
+    "SAC.alpha = {{choice = [0.1, 0.2]}}\n"
+)
+
+
+def test_samples_are_repeated_and_more_of_them_begin_alike(tmp_path):
+    def settings(samples):
+        (tmp_path / "s.toml").write_text(TOP + RANDOM.format(samples))
+        return [point.swept for point in read_sweep(tmp_path / "s.toml").points]
+
+    few, more = settings(3), settings(20)
+    assert more[:3] == few and settings(3) == few
+    rates = [float(one["ActorCritic.lr"]) for one in more]
+    assert len({*rates}) == 20 and all(1e-5 <= rate <= 1e-2 for rate in rates) and min(rates) < 1e-4
+    assert {one["SAC.alpha"] for one in more} == {"0.1", "0.2"}
+
+
+def test_values_are_written_as_gin_reads_them(tmp_path):
+    (tmp_path / "s.toml").write_text(
+        TOP + '[gin]\na.b = "lstm"\na.c = "@LinearDecay()"\na.d = true\na.e = [1, "x"]\na.f = "None"\n"s/a.g" = 0.5\n'
+    )
+    fixed = read_sweep(tmp_path / "s.toml").fixed
+    assert fixed == {"a.b": "'lstm'", "a.c": "@LinearDecay()", "a.d": "True", "a.e": "[1, 'x']", "a.f": "None"} | {
+        "s/a.g": "0.5"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("envs = 'a'\n" + TOP, "no key 'envs'; did you mean env?"),
+        ("env = 3\nalgo = 'sac'", "env is 3; it has to be a name or a list"),
+        ("algo = 'sac'", "there is no env or dataset"),
+        ("env = 'pendulum-v0'", "there is no algo"),
+        ("env = ", "cannot be read as TOML"),
+        (TOP.replace("[1, 2]", "[1, 1]"), "seeds is [1, 1]; it has to be a list of different"),
+        (TOP.replace("epochs = 2", "epochs = 0"), "epochs is 0; it has to be"),
+        (TOP.replace("sac", "sax"), "sax"),
+        (TOP.replace("template_short", "template_shot"), "template_shot"),
+        (TOP + "[grid]\nSAC.lr = 1", "grid.SAC.lr is 1; it has to be a list of values"),
+        (TOP + "[grid]\nSAC.lrr = [1]", "has no parameter 'lrr'"),
+        (TOP + "[grid]\nActorCritic.lr = [1e-3, -1.0]", "SAC.lr is -1.0"),
+        (TOP + "[random]\nSAC.lr = {uniforme = [0, 1]}", "it has to be a distribution"),
+        (TOP + "[random]\nSAC.lr = {log_uniform = [0, 1]}", "the lowest and the highest number"),
+        (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
+        (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),
+        (TOP + "[gin]\ntrain.num_epochs = 1", "write epochs = N"),
+        (TOP + "[stop]\nrule = 'median'", "it has to be a table with rule = 'halving'"),
+        (TOP + "[stop]\nrule = 'halving'\nfirst_epochs = 2", "stop.first_epochs is 2"),
+        (TOP + f"[grid]\nSAC.alpha = {[0.1] * 51}", "the sweep has 102 runs; add --yes"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_refused_before_a_run_starts(here, tmp_path, text, told):
+    code, _, err, started = here(text)
+    assert code == 2 and told in err and len(err.splitlines()) < 4, err
+    assert not started and not (tmp_path / "results").exists()
+
+
+def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
+    code, _, err, _ = here(TOP, "--address", "10.0.0.1")
+    assert code == 2 and ("HOST:PORT" in err or "offpcc[ray]" in err)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err, _ = here(TOP, "--address", "auto")
+    assert code == 2 and "pip install the extra offpcc[ray]" in err
+
+
+def test_the_runs_of_a_sweep_are_one_group(tmp_path, monkeypatch):
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("WANDB_RUN_GROUP", "")
+    names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i", "config": {}}
+    monkeypatch.setattr(sweeps, "train", lambda **given: WandbLogger(tmp_path, **names) and 0)
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path))
+    assert sweeps.train_run("my sweep", str(Path.cwd()), algo="sac", env="pendulum-v0") == 0
+    assert wandb.init.call_args.kwargs["group"] == "my sweep"
+
+
+# In processes ---------------------------------------------------------------------------------------------------------
+
+
+def start(tmp_path, *words):
+    return subprocess.Popen(
+        [sys.executable, LAUNCH, "sweep", "s.toml", *words], cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+        env=os.environ | {"OFFPCC_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def wait_for_rows(tmp_path, process, number=3):
+    started = time.monotonic()
+    while not any(len(rows(file.parent)) > number for file in tmp_path.glob("results/s/*/*/*/*/progress.csv")):
+        assert process.poll() is None and time.monotonic() - started < 300
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
+    long = TOP.replace("epochs = 2", "epochs = 12").replace("[1, 2]", "[1, 2, 3]")
+    long += FIXED.replace("epoch = 20", "epoch = 250")
+    (tmp_path / "s.toml").write_text(long)
+    process = start(tmp_path, "--jobs", "2")
+    wait_for_rows(tmp_path, process)
+    process.kill()
+    process.communicate(timeout=300)  # its runs have ended, too
+    again = start(tmp_path, "--jobs", "2")
+    out, _ = again.communicate(timeout=600)
+    assert again.returncode == 0, out
+    assert "going on in" in out
+    found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
+    assert sorted(found) == ["1", "2", "3"] and all(len(lines) == 13 for lines in found.values())
+    (tmp_path / "s.toml").write_text('name = "whole"\n' + long)
+    whole = start(tmp_path, "--jobs", "2")
+    assert whole.communicate(timeout=600) and whole.returncode == 0
+    assert found == {run.name: rows(run) for run in tmp_path.glob("results/whole/*/*/*/*") if run.name.isdecimal()}
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
+    text = TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("epoch = 20", "epoch = 250")
+    (tmp_path / "s.toml").write_text(text)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(num_cpus=1)
+        process = start(tmp_path, "--address", cluster.address)
+        reader = threading.Thread(target=lambda: out.append(process.stdout.read()))
+        out = []
+        reader.start()
+        wait_for_rows(tmp_path, process)
+        cluster.add_node(num_cpus=1)
+        cluster.remove_node(lost, allow_graceful=False)
+        assert process.wait(400) == 0, out
+        reader.join()
+    finally:
+        cluster.shutdown()
+    found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
+    assert sorted(found) == ["1", "2"] and all(len(lines) == 13 for lines in found.values())
+    assert [row["status"] for row in table(tmp_path)] == ["finished"]
+
+
+@pytest.mark.slow
+def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
+    (tmp_path / "s.toml").write_text(TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("= 20", "= 250"))
+    process = start(tmp_path)
+    wait_for_rows(tmp_path, process)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 143 and "the same command goes on" in out and "Traceback" not in out
+    assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
