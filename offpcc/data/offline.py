@@ -18,7 +18,7 @@ from gymnasium import spaces
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
-from offpcc.data.checks.env_fit import bounds_for, check_entries, reward_notices
+from offpcc.data.checks.env_fit import bounds_for, check_entries, reward_notices, without_states
 from offpcc.data.checks.episodes import length_notices
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
@@ -254,6 +254,8 @@ def read(
         if wrappers is not None and data.observation_space is not None and data.observation_space.state_key is not None:
             wrappers = [one for one in wrappers if not one.startswith(OF_STATES)]
         data = data.without_states()
+    elif env is None and getattr(data.observation_space, "state_key", None) is None:
+        raise UserError(without_states(called))
     facts = _facts(data, env, bounds, options.return_range)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
     check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
@@ -100,6 +101,16 @@ def env_options() -> EnvOptions:
         ) from error
     check("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
     return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
+
+
+def options_without_env() -> EnvOptions:
+    """Return gin's ``make.state``, for recorded data without an environment; other bindings of `make` stay unused."""
+    used = loading.take_used()
+    state = env_options().state
+    loading.recall_used(used)
+    if state is not None:
+        loading.add_used(_env_options, {"state": state})
+    return EnvOptions(state=state)
 
 
 @explains_calls

@@ -42,7 +42,7 @@ from offpcc.data.datasets.load import MINARI, check_source
 from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
-from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make
+from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make, options_without_env
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.networks import Recurrent
 from offpcc.training.dynamics import ModelTraining
@@ -372,7 +372,7 @@ class RunSpec:
             imagination=imagination,
             model_settings={} if imagination is None else model_settings(algorithm_class),
             model_training=None if imagination is None else ModelTraining(**loading.resolve_bindings(ModelTraining)),
-            env_options=env_options() if env else EnvOptions(),
+            env_options=env_options() if env else options_without_env(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
             training=loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True),

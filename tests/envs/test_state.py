@@ -196,8 +196,9 @@ def test_arrays_with_states():
 
 def test_data_that_hide_the_state_are_refused(tmp_path):
     offpcc.collect(PENDULUM, None, steps=300, seed=1).save(file := tmp_path / "data.hdf5")
-    with pytest.raises(UserError, match="StateObservation"):
-        read(file, make(PENDULUM, state="info", scale_actions=True))
+    for env in (make(PENDULUM, state="info", scale_actions=True), None):
+        with pytest.raises(UserError, match="holds no states, which"):
+            read(file, env, state="info")
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
@@ -225,16 +226,17 @@ def test_a_run_resumes_exactly_and_its_actor_needs_no_state(algo, tmp_path):
     assert run.evaluate(2, seed=1).returns.shape == (2,)
 
 
-@pytest.mark.parametrize("algo", ["riql", "td3_bc"])
-def test_a_run_learns_from_recorded_states(algo, with_info, tmp_path):
+@pytest.mark.parametrize("env, algo", [(PENDULUM, "riql"), (PENDULUM, "td3_bc"), (None, "td3_bc")])
+def test_a_run_learns_from_recorded_states(env, algo, with_info, tmp_path):
     offpcc.collect(PENDULUM, None, steps=400, seed=1).save(file := tmp_path / "data.hdf5")
     small = {"hidden_dim": 8, "num_layers": 1} if algo == "riql" else {}
-    learner = offpcc.build(PENDULUM, algo, dataset=file, algorithm={"hidden_dims": (16, 16), **small})
+    learner = offpcc.build(env, algo, dataset=file, algorithm={"hidden_dims": (16, 16), **small})
     algorithm = learner.algorithm
     assert algorithm.num_states == 3 and algorithm.state_normalization.count.isinf()
     assert algorithm.normalization.mean.shape == (2,)
     np.testing.assert_allclose(algorithm.normalization.mean, algorithm.state_normalization.mean[:2])
-    learner.train(num_epochs=1, num_steps_per_epoch=5, num_test_episodes_per_epoch=1)
+    tests = {} if env is None else {"num_test_episodes_per_epoch": 1}
+    learner.train(num_epochs=1, num_steps_per_epoch=5, **tests)
 
 
 def test_the_wrappers_have_their_places():

@@ -13,8 +13,9 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_wrappers
 from offpcc.envs.recorded_observations import view
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import action_bounds
+from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
 
@@ -40,6 +41,14 @@ def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
     return [Notice("rewards", f"{text}: be careful when you compare returns")] if changing else []
 
 
+def without_states(name: str) -> str:
+    """Return the message for data without the state that ``make.state`` names."""
+    return (
+        f"{name} holds no states, which make.state gives to critics; add the column states, as offpcc collect does "
+        f"with make.state, or leave make.state out"
+    )
+
+
 def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape: tuple[int, ...], name: str) -> None:
     """Check that Dict observations have the entries that the environment has."""
     seen = env.observation_space
@@ -53,7 +62,9 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     if space is not None and space.is_like(seen):
         return
     if space is None and seen.state_key is not None:  # wrappers such as KeepIndices give the state, see `view`
-        return
+        if any(isinstance(level, Hiding) for level in levels(env)) and shape == levels(env)[0].observation_space.shape:
+            return
+        raise UserError(without_states(name))
     held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
     remedy = "name the environment it was recorded in"
     if space is None:
