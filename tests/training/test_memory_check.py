@@ -204,6 +204,10 @@ def test_episodes_that_are_over_do_not_count():
         assert effect.cost == pytest.approx(np.abs(lost).sum(1).mean(), rel=1e-5)
     swapped = seen[1::2, 12 - DELAY : 12]
     assert found.effects[6].cost == pytest.approx(np.abs(swapped - np.roll(swapped, 1, 0)).sum(1).mean(), rel=1e-5)
+    places = sorted({round(place) for place in np.linspace(0, 0.8 * (25 - 1), 8)})  # the median length is 25
+    left = [length - place for place in places for length in (LENGTH // 4, LENGTH) * 3 if length > place]
+    expected = [0 if steps <= DELAY else None if steps == DELAY + 1 else DELAY + 1 for steps in left]
+    assert found.recovery == expected
 
 
 def test_an_environment_that_does_not_repeat_is_told():
