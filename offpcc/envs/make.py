@@ -106,8 +106,9 @@ def env_options() -> EnvOptions:
 def options_without_env() -> EnvOptions:
     """Return gin's ``make.state``, for recorded data without an environment; other bindings of `make` stay unused."""
     used = loading.take_used()
-    state = env_options().state
+    state = _env_options().state
     loading.recall_used(used)
+    check("make", rules_of(_env_options), {"state": state})
     if state is not None:
         loading.add_used(_env_options, {"state": state})
     return EnvOptions(state=state)
