@@ -18,13 +18,13 @@ from gymnasium import spaces
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
-from offpcc.data.checks.env_fit import bounds_for, check_entries, reward_notices, without_states
+from offpcc.data.checks.env_fit import PACKING, as_seen, bounds_for, check_entries, reward_notices, without_states
 from offpcc.data.checks.episodes import length_notices
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load
-from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
+from offpcc.data.datasets.metadata import Notice, recorded_in
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
@@ -32,8 +32,6 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 
 UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")
-PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
-OF_STATES = PACKING[1:]
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
 
 
@@ -249,12 +247,9 @@ def read(
             f"episodes, as by dataset.max_episode_steps=N, or leave best_fraction out"
         )
     data = data.best(options.best_fraction)
-    bounds, wrappers = bounds_for(data, env), recorded_wrappers(data.metadata, data.name)
-    if (state if env is None else getattr(env.observation_space, "state_key", None)) is None:
-        if wrappers is not None and data.observation_space is not None and data.observation_space.state_key is not None:
-            wrappers = [one for one in wrappers if not one.startswith(OF_STATES)]
-        data = data.without_states()
-    elif env is None and getattr(data.observation_space, "state_key", None) is None:
+    bounds = bounds_for(data, env)
+    data, wrappers = as_seen(data, state if env is None else getattr(env.observation_space, "state_key", None))
+    if env is None and state is not None and getattr(data.observation_space, "state_key", None) is None:
         raise UserError(without_states(called))
     facts = _facts(data, env, bounds, options.return_range)
     passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes

@@ -247,7 +247,7 @@ def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gy
     try:
         return StateObservation(env), STATE
     except UnfitError as error:
-        raise UnsuitableEnvironment(f"{name} {error.what} {error.remedy}") from error
+        raise UnsuitableEnvironment(f"{name} {error.what.rstrip(',')}; {error.remedy}") from error
     except UserError as error:
         raise UnsuitableEnvironment(f"{name}: {error.message}") from error
 

@@ -12,12 +12,14 @@ import offpcc
 from offpcc.algorithms.agent import load_actor
 from offpcc.config import loading
 from offpcc.core import PackedDict
+from offpcc.data.checks.env_fit import fits
 from offpcc.data.offline import read
 from offpcc.envs.make import UnsuitableEnvironment, make
 from offpcc.envs.wrappers import Flicker, KeepIndices, PackedStateObservation, StateObservation, WithoutState
 from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
+from offpcc.utils.findings import OK
 
 PENDULUM = "pendulum-p-v0"
 QUICK = {"num_steps_per_epoch": 220, "num_test_episodes_per_epoch": 1, "update_after": 210, "updates_per_step": 0.02}
@@ -168,6 +170,9 @@ def test_a_recording_has_a_column_of_states(num_envs, with_info, tmp_path):
         learned = read(file, env, state="info")
         assert learned.packed.state_key == "state"
         np.testing.assert_array_equal(learned.observation_space.split_state(learned.rows.observations)[1].shape[1], 3)
+    for key in (None, "info"):
+        env = make(PENDULUM, state=key, scale_actions=True)
+        assert [finding.level for finding in fits(again, env)] == [OK]
     for env in (make(PENDULUM, scale_actions=True), None):  # without make.state, nobody sees the state
         assert read(file, env).rows.observations.shape[1:] == (2,)
 

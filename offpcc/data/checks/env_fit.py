@@ -19,6 +19,7 @@ from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
 
+PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 
@@ -39,6 +40,15 @@ def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
         level = level.env
     text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
     return [Notice("rewards", f"{text}: be careful when you compare returns")] if changing else []
+
+
+def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:
+    """Return the data, without states if `state_key` is None, and the wrappers they were seen through, if known."""
+    wrappers, space = recorded_wrappers(data.metadata, data.name), data.observation_space
+    if state_key is not None or space is None or space.state_key is None:
+        return data, wrappers
+    kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING[1:])]
+    return data.without_states(), kept
 
 
 def without_states(name: str) -> str:
@@ -87,6 +97,7 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
     name, found = name_of(env), []
+    data, wrappers = as_seen(data, getattr(env.observation_space, "state_key", None))
     actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
     if actions != wanted:
         text = f"actions have {actions} numbers, but {name} takes {wanted}"
@@ -94,7 +105,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     fine = f"its actions have {wanted} numbers, as the recorded ones do"
     try:
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
-        seen = _first_episode_seen(data, env)
+        seen = _first_episode_seen(data, env, wrappers)
     except UserError as error:
         return [*found, Finding("env", FAULT, error.message)]
     if seen is not None:
@@ -108,7 +119,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     return found or [Finding("env", OK, fine)]
 
 
-def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | None:
+def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any], wrappers: list[str] | None) -> Array | None:
     """Return the first episode's observations as the agent will see them; None if there is no transition."""
     has_any = data.lengths > ~data.last_is_transition
     if not has_any.any():
@@ -123,5 +134,5 @@ def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any]) -> Array | 
         rows.starts,
         np.array([stop]),
         seed=0,
-        recorded_wrappers=recorded_wrappers(data.metadata, data.name),
+        recorded_wrappers=wrappers,
     )
