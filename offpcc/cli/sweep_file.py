@@ -89,6 +89,8 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     Raises:
         UserError: the file cannot be read, a key or a value is invalid, or there are too many runs.
     """
+    if not file.exists() and (ours := gin_files.CONFIGS.parent / file).is_file():
+        file = ours  # as for --config, the checkout's or the installed package's
     table = _load(file)
     _refuse_unknown(file, "", table, KEYS)
     envs = _names(file, table, "env") or [None]

@@ -118,6 +118,11 @@ RANDOM = (
 )
 
 
+def test_the_sweeps_of_offpcc_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert read_sweep(Path("configs/sweeps/pendulum.toml")).name == "pendulum"
+
+
 def test_samples_are_repeated_and_more_of_them_begin_alike(tmp_path):
     def settings(samples):
         (tmp_path / "s.toml").write_text(TOP + RANDOM.format(samples))
