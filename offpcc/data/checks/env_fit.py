@@ -97,13 +97,13 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
     name, found = name_of(env), []
-    data, wrappers = as_seen(data, getattr(env.observation_space, "state_key", None))
     actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
     if actions != wanted:
         text = f"actions have {actions} numbers, but {name} takes {wanted}"
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
     fine = f"its actions have {wanted} numbers, as the recorded ones do"
     try:
+        data, wrappers = as_seen(data, getattr(env.observation_space, "state_key", None))
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
         seen = _first_episode_seen(data, env, wrappers)
     except UserError as error:
