@@ -506,3 +506,55 @@ logger.close()
         assert line.startswith(f"Weights & Biases: {reason}")
         assert line.endswith("upload this run later with wandb sync 'a folder'")
         assert "\n" not in line
+
+    PHASES = """
+from pathlib import Path
+from offpcc.training.loggers import WandbLogger
+folder = Path({folder!r})
+folder.mkdir()
+logger = WandbLogger(
+    folder, environment="e", algorithm="a", config_name="c", run_id=7, wandb_id="stable1", config={{}},
+    goes_online=True, model_errors=[0.5, 0.25],
+)
+logger.epoch({{"step": 100, "env_step": None, "test/return": 1.0, "update/model_error": 0.125}})
+logger.epoch({{"step": 130, "env_step": 30, "test/return": 2.0}})
+for name in ("actor_last.pt", "actor_best.pt"):
+    (folder / name).write_bytes(name.encode())
+    logger.artifact("actor", folder / name)
+logger.close()
+"""
+
+    @pytest.mark.slow
+    def test_both_phases_and_the_model_have_panels_and_actors_are_artifacts(self, tmp_path):
+        folder = tmp_path / "run"
+        done = run_python(self.PHASES.format(folder=str(folder)), HOME=str(tmp_path), WANDB_MODE="offline")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        [file] = (folder / "wandb").glob("offline-run-*/run-stable1.wandb")
+        records = self.records(file)
+        history = [
+            {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
+            for record in records
+            if record.WhichOneof("record_type") == "history"
+        ]
+        panels = [
+            {name: float(value) for name, value in row.items() if name.startswith(("offline/", "online/", "model/"))}
+            for row in history
+        ]
+        assert panels == [
+            {"model/holdout_error_0": 0.5, "model/holdout_error_1": 0.25},
+            {"offline/test_return": 1.0, "model/model_error": 0.125},
+            {"online/test_return": 2.0},
+        ]
+        assert [float(row["test/return"]) for row in history[1:]] == [1.0, 2.0]
+        metrics = [record.metric for record in records if record.WhichOneof("record_type") == "metric"]
+        steps = {metric.name: metric.step_metric for metric in metrics if metric.name}
+        assert steps["online/test_return"] == "env_step" and "offline/test_return" not in steps
+        artifacts = [r.artifact for r in records if r.WhichOneof("record_type") == "artifact"] or [
+            r.request.log_artifact.artifact for r in records if r.WhichOneof("record_type") == "request"
+        ]
+        found = [(one.type, one.name, set(one.aliases), one.manifest.contents[0]) for one in artifacts]
+        for (kind, name, aliases, entry), alias in zip(found, ("last", "best"), strict=True):
+            assert (kind, name, aliases - {"latest"}) == ("model", "actor-stable1", {alias})
+            assert entry.path == f"actor_{alias}.pt"
+            assert Path(entry.local_path).read_bytes() == entry.path.encode()
+            assert Path(entry.local_path).is_relative_to(file.parent)

@@ -32,6 +32,7 @@ def whole_number(text: str, least: int, most: int, words: str = "") -> int:
 run_id = functools.partial(whole_number, least=0, most=2**31 - 1)  # or a seed
 positive = functools.partial(whole_number, least=1, most=2**63 - 1, words="above 0")
 num_envs = functools.partial(whole_number, least=1, most=MOST_ENVS)
+port = functools.partial(whole_number, least=1, most=65_535)
 num_threads = functools.partial(whole_number, least=1, most=MOST_THREADS)
 num_jobs = functools.partial(whole_number, least=1, most=MOST_JOBS)
 num_networks = functools.partial(whole_number, least=1, most=MOST_PARTS)

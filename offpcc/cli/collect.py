@@ -41,6 +41,7 @@ from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import sha256
+from offpcc.utils.spaces import OneHot
 
 RANDOM = "random"
 REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
@@ -265,7 +266,8 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     needs_memory = is_partial if actor is None else not actor.memoryless
     space = env.observation_space
     sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())
-    return f"{'c' * sees_images}{'r' * needs_memory}iql"
+    algorithm = "dcql" if isinstance(env.action_space, OneHot) else "iql"
+    return f"{'c' * sees_images}{'r' * needs_memory}{algorithm}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -36,11 +36,12 @@ from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
+from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.model_quality import check_fit, lines, model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
-from offpcc.training.results import check_memory, evaluate_from_data
+from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
@@ -67,10 +68,10 @@ def envs(gallery: Path | None) -> int:
         table.add_column(title, no_wrap=title == "environment")
     for environment in ENVIRONMENTS:
         size = " x ".join(map(str, environment.observation_shape))
-        numbers = (size, str(environment.action_size), str(environment.max_episode_steps))
+        numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
     console.print(table)
-    console.print("Any Gymnasium id with a Box action space works as well.", highlight=False)
+    console.print("Any Gymnasium id with a Box or Discrete action space works as well.", highlight=False)
     return 0
 
 
@@ -222,9 +223,17 @@ def plot(
     return 0
 
 
-def report(folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str) -> int:
-    """Write a table, a figure and a JSON file that compare runs, and print the table."""
-    report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
+def report(
+    folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str, track: bool = False
+) -> int:
+    """Write a table, a figure and a JSON file that compare runs, and print the table; log them with `track`."""
+    if track:
+        check_installed()
+        files = files_of_report(out, "--out")  # before they are there
+    values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
+    if track:
+        with report_errors("Weights & Biases"):
+            upload_report(values, files, print)
     return 0
 
 

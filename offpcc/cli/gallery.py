@@ -14,6 +14,7 @@ from offpcc.envs.make import make
 from offpcc.envs.registration import is_installed
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import save
+from offpcc.utils.spaces import random_action
 
 NUM_STEPS = 20  # environment steps before the frame
 CELL = 2.0  # inches
@@ -55,7 +56,7 @@ def _picture(row: Environment, seed: int) -> Picture:
         generator = np.random.default_rng(seed)
         observation, _ = env.reset(seed=seed)
         for _ in range(NUM_STEPS):
-            action = generator.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
+            action = random_action(env.action_space, generator)
             following, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 observation, _ = env.reset()

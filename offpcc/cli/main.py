@@ -160,4 +160,5 @@ def list_names() -> str:
         )
 
     own = block("environments", ENVIRONMENTS.split())
-    return f"{block('algorithms', ALGORITHMS.split())}\n\n{own}\n  and any Gymnasium id with a Box action space"
+    others = "and any Gymnasium id with a Box or Discrete action space"
+    return f"{block('algorithms', ALGORITHMS.split())}\n\n{own}\n  {others}"

@@ -21,6 +21,7 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.commands:report",
         "Compare runs over seeds and tasks: a table with intervals, a figure and a JSON file.",
     ),
+    "board": ("offpcc.cli.board:board", "Show runs in a local page: curves, settings that differ, videos, faults."),
     "params": ("offpcc.cli.params:params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
     "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
     "check": (
@@ -233,6 +234,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Write the steps into this file.",
     },
     "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
+    "--port": {
+        "type": arguments.port,
+        "metavar": "N",
+        "help": "Serve the page at this port. The default is the first free one from 6006 on.",
+    },
     "--recipe": {
         "action": arguments.ReplacesActor,
         "choices": ["d4rl"],
@@ -319,7 +325,8 @@ TAKES = {  # the options of each command
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
-    "report": "folder --out --baseline --normalise --test",
+    "report": "folder --out --baseline --normalise --test --track",
+    "board": "folder --port",
     "params": "name --json --import",
     "envs": "--gallery",
     "check": "folder --env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --episodes "
@@ -381,6 +388,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Write NAME.md, NAME.png and NAME.json, or report.md and so on into a folder that exists. The default "
         "is report.",
     },
+    "report --track": {"help": "Also log the table, the figure and the JSON file to Weights & Biases, as one run."},
+    "board folder": {"nargs": "+", "help": "Show the runs in these folders: of runs, algorithms or environments."},
     "params name": {
         "help": "Explain this one: an algorithm as for --algo, a memory such as lstm, or a class or function of gin "
         "such as ReplayBuffer or train. Without it, the command lists all names."

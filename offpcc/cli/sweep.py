@@ -19,7 +19,7 @@ from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
-from offpcc.cli.sweep_ray import check_address, run_on_ray
+from offpcc.cli.sweep_ray import run_on_ray
 from offpcc.cli.train import find_folder, make_spec, train
 from offpcc.config import loading
 from offpcc.training.comparison import are_same, name_settings, settings_of, used_by
@@ -31,6 +31,7 @@ from offpcc.utils.errors import UserError, tell
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
+from offpcc.utils.ray_cluster import check_address
 
 PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its checkpoint
 STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
@@ -63,7 +64,7 @@ def sweep(file: Path, jobs: int, dry_run: bool, yes: bool, retry: bool, address:
     check_folder(where, "the folder of results")
     root = where / plan.name
     if address is not None:
-        check_address(address)
+        check_address(address, "--address")
     settings = _settings(plan, root, TrainOptions("", **common))
     _check_parts(settings)
     failed = _read_failed(root)

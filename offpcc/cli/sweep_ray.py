@@ -1,39 +1,15 @@
 """`offpcc sweep --address`: trains each run of a sweep as a task of a Ray cluster."""
 
-import importlib.util
-import logging
-import os
-import signal
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from offpcc.cli.jobs import Ended
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, command_line, first_line, tell
+from offpcc.utils.ray_cluster import connect
 
 MOST_RETRIES = 10  # of a run whose machine or process was lost
 SAVING = 120  # seconds for the runs to save their checkpoints after Ctrl-C
-
-
-def check_address(address: str) -> None:
-    """Raise if Ray is not installed, or if nothing listens at HOST:PORT: Ray itself would try for minutes."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError("--address needs Ray: pip install the extra offpcc[ray], or leave --address out")
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if address != "auto" and not (host and port.isdecimal() and int(port) < 2**16):
-        raise UserError(f"--address {address} has to be auto or HOST:PORT, such as 10.0.0.1:6379")
-    try:
-        if host:
-            socket.create_connection((host, int(port)), timeout=10).close()
-    except OSError as error:
-        raise _unreachable(address, error) from error
-
-
-def _unreachable(address: str, error: Exception) -> UserError:
-    return UserError(
-        f"--address {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`"
-    )
 
 
 def run_on_ray(
@@ -48,16 +24,9 @@ def run_on_ray(
         UserError: there is no cluster at the address.
         Interrupted: the user asked to stop; the tasks were asked to save their runs.
     """
+    connect(address, "--address")
     import ray
 
-    passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
-    handlers = {number: signal.getsignal(number) for number in signals.HANDLED}
-    try:
-        ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
-    except Exception as error:
-        raise _unreachable(address, error) from error
-    for number, handler in handlers.items():
-        signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
     names: dict[Any, str] = {}
     try:
         for name, arguments in runs:

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "train.num_epochs",
     "make.timeout",
     "environments.replay_on_resume",
+    "environments.ray_address",
     "episodes.longest",
     "build.loggers",
     *(f"Checkpoints.{name}" for name in ("every", "every_steps", "every_minutes")),

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
@@ -37,7 +38,7 @@ from offpcc.envs.make import EnvFunction, check_env
 from offpcc.envs.vector.base import Environments
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
-from offpcc.envs.wrappers import ActionScale, action_bounds
+from offpcc.envs.wrappers import ActionIndex, ActionScale, raw_actions, scale_of
 from offpcc.networks.noise import Noise
 from offpcc.training.collect import Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
@@ -316,7 +317,8 @@ def evaluate_from_data(
         example = None if env is None else stack.enter_context(opened(_configured(env)()))
         options = dataset_options()._replace(return_range=None, best_fraction=1.0)
         bounds = actor.action_space
-        if env is None and options.action_range is None and bounds.is_bounded():  # for data that have no range
+        # For data that have no range of their own.
+        if env is None and options.action_range is None and isinstance(bounds, Box) and bounds.is_bounded():
             options = options._replace(action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
         data = read(dataset, example, options, seed=seed)
         return estimate_value(
@@ -370,7 +372,7 @@ def collect(
             if num_envs > 1 or worker_processes:
                 facts["num_envs"] = num_envs
             metadata = settings_of(opened, facts)
-            episodes = _Episodes(ActionScale.of(*action_bounds(opened)), steps, num_envs)
+            episodes = _Episodes(scale_of(raw_actions(opened)), steps, num_envs)
             try:
                 if "num_envs" in facts:
                     _play_side_by_side(episodes, make_env, actor, seed, longest, deterministic, worker_processes)
@@ -397,12 +399,12 @@ class _Episodes:
     """Stores the transitions of N environments until there are enough; see `core.Store`.
 
     Args:
-        scale: the bounds of the actions, which are stored in the environment's units.
+        scale: converts actions to the environment's units, in which they are stored.
         steps: the number of transitions to store; later ones are ignored.
         num_envs: N.
     """
 
-    def __init__(self, scale: ActionScale, steps: int, num_envs: int) -> None:
+    def __init__(self, scale: ActionScale | ActionIndex, steps: int, num_envs: int) -> None:
         self._scale, self.steps, self.num_envs = scale, steps, num_envs
         self._ended: list[list[Any]] = []  # rows of `COLUMNS`
         self._unfinished: list[list[list[Any]]] = [[] for _ in range(num_envs)]
@@ -425,7 +427,7 @@ class _Episodes:
         """Store a transition."""
         if len(self) == self.steps:
             return
-        stretched = self._scale.stretch(action.reshape(self._scale.low.shape)).reshape(-1)
+        stretched = np.reshape(self._scale.stretch(action), -1)
         self._unfinished[env].append([observation, stretched, reward, terminated, False, next_observation])
         if terminated or truncated:
             self.num_whole += 1
@@ -570,7 +572,7 @@ def report(
     if not given:
         raise UserError("there are no runs to report; give one or more folders of runs")
     paths = [as_path(one, "folders") for one in given]
-    files = None if out is None else _files_of_report(as_path(out, option), option)
+    files = None if out is None else files_of_report(as_path(out, option), option)
     found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
     table, values = found.as_markdown(), found.as_plain_data()
     if files is not None:
@@ -584,7 +586,7 @@ def report(
     return values
 
 
-def _files_of_report(out: Path, option: str) -> dict[str, Path]:
+def files_of_report(out: Path, option: str) -> dict[str, Path]:
     """Return the three files of a report by suffix; raise if one cannot be written."""
     name = out / "report" if out.is_dir() else out
     name = name.with_suffix("") if name.suffix in REPORT_SUFFIXES else name

@@ -176,7 +176,7 @@ def test_minari_data_that_is_spoiled_is_a_fault(check, monkeypatch):
 
 def test_a_fault_is_the_exit_code(check, tmp_path):
     given = recorded()
-    code, lines = check(written(tmp_path, **{**given, "actions": (given["actions"] > 0).astype(int)}))
+    code, lines = check(written(tmp_path, **{**given, "actions": 50.0 * given["actions"]}))
     assert code == 1
     assert lines[-1].startswith("mine: 1 fault, 1 warning; fix it before training on it; --output")
 

@@ -195,8 +195,8 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("colect --env e", "there is no command 'colect'; did you mean collect?"),
         (
             "pendulum-v0",
-            "there is no command 'pendulum-v0'; there are train, evaluate, plot, report, params, envs, check, collect, "
-            "export, train-model, sweep, toy-model, zoo;",
+            "there is no command 'pendulum-v0'; there are train, evaluate, plot, report, board, params, envs, check, "
+            "collect, export, train-model, sweep, toy-model, zoo;",
         ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
@@ -343,7 +343,7 @@ def test_check_names_a_fault_in_a_users_file_and_its_remedy(launch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--env", "CartPole-v1"], ["CartPole-v1", "Discrete"]),
+        (["--env", "Blackjack-v1"], ["Blackjack-v1", "Tuple"]),
         (["--env", "pendulum-q-v0"], ["did you mean", "pendulum-p-v0"]),
         (["--env", "pendulum-p-v0", "--steps", "0"], ["'0'"]),
         (["--env", "pendulum-p-v0", "--config", "no_such.gin"], ["no_such.gin"]),
@@ -464,6 +464,12 @@ def test_render_without_a_screen_says_so_and_records(quick, launch, tmp_path, mo
     assert code == 0
     assert "no screen" in out
     assert (run_folder(tmp_path) / "videos" / "episode_1.mp4").exists()
+    downloaded = run_folder(tmp_path, run_id=7)
+    downloaded.mkdir()
+    (downloaded / "my_actor.pt").write_bytes((run_folder(tmp_path) / "actor_best.pt").read_bytes())
+    code, out, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--run_id", 7, "--render", "--episodes", 1)
+    assert code == 0 and "my_actor.pt in pendulum-p-v0" in out, err
+    assert (downloaded / "videos" / "episode_1.mp4").exists()
 
 
 @pytest.mark.slow
@@ -528,6 +534,7 @@ def test_plot_tells_mean_and_spread_over_ids(quick, launch, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.pictures
 def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("OFFPCC_WANDB_PROJECT", "my-project")
@@ -536,7 +543,13 @@ def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     files = list(run_folder(tmp_path).rglob("*.wandb"))
     assert len(files) == 1
     settings = digest(plain_values((run_folder(tmp_path) / "config.gin").read_text())).encode()
-    told = (b"pendulum-p-v0 sac template_short " + settings, b"run_id=1", b"my-project")
+    told = (
+        b"pendulum-p-v0 sac template_short " + settings,
+        b"run_id=1",
+        b"my-project",
+        b"actor_last.pt",
+        b"actor_best.pt",
+    )
     until = time.monotonic() + 60.0  # another process writes the file, and on a busy machine it takes its time
     while not all(words in files[0].read_bytes() for words in told) and time.monotonic() < until:
         time.sleep(0.5)
@@ -604,7 +617,7 @@ def test_an_environment_may_be_named_with_its_module(launch, tmp_path):
     assert code == 2 and "was trained in my_envs:mine-v0" in err and "add --import my_envs" in err
 
 
-@pytest.mark.parametrize(("name", "reason"), [("PPO", "no on-policy"), ("dqn", "discrete actions")])
+@pytest.mark.parametrize(("name", "reason"), [("PPO", "no on-policy"), ("a2c", "no on-policy")])
 def test_an_algorithm_of_another_kind_is_refused_with_the_reason(launch, name, reason):
     code, _, err = launch("--env", "pendulum-v0", "--algo", name)
     assert code == 2 and reason in err and "did you mean" not in err

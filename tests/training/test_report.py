@@ -2,7 +2,11 @@
 
 import itertools
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +127,30 @@ def test_the_files_and_their_values(results, capsys):
     assert row["iqm"]["low"] <= row["iqm"]["value"] <= row["iqm"]["high"]
     assert len(row["returns"]) == 10
     assert report["warnings"] == []
+
+
+@pytest.mark.slow
+def test_track_logs_table_figure_and_values_as_one_run(results, tmp_path):
+    pytest.importorskip("wandb")
+    variables = {"WANDB_MODE": "offline", "OFFPCC_WANDB_PROJECT": "lab", "WANDB_DATA_DIR": str(tmp_path / "staged")}
+    command = [sys.executable, Path(offpcc.__file__).with_name("launch.py"), "report", "runs/a-v0", "--out", "out/mine"]
+    done = subprocess.run(
+        [*command, "--track"], env=os.environ | variables, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0 and "Weights" not in done.stdout, done.stderr
+    [run] = Path("out/wandb").glob("offline-run-*")
+    [figure] = (run / "files").rglob("*.png")
+    assert figure.read_bytes() == Path("out/mine.png").read_bytes()
+    [table] = (run / "files").rglob("*.table.json")
+    shown = json.loads(table.read_text())
+    rows = [dict(zip(shown["columns"], row, strict=True)) for row in shown["data"]]
+    written = json.loads(Path("out/mine.json").read_text())["rows"]
+    assert [(row["task"], row["algorithm"]) for row in rows] == [("a-v0", "sac"), ("a-v0", "td3")]
+    assert [row["iqm"] for row in rows] == [row["iqm"]["value"] for row in written]
+    content = b"".join(file.read_bytes() for file in run.glob("*.wandb"))
+    for words in (b"lab", b"mine.json", b"mine.md", b"mine.png"):  # a header of 7 bytes may stand inside of a word
+        pattern = b"(?:.{7})?".join(re.escape(words[place : place + 1]) for place in range(len(words)))
+        assert re.search(pattern, content, re.DOTALL), words
 
 
 def test_best_and_last_are_never_mixed(results):
