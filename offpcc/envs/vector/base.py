@@ -159,7 +159,7 @@ def _to_tensors(snapshot: dict[str, Any] | None, is_lost: bool) -> dict[str, Any
         return snapshot
     import torch  # here, because worker processes do not import it
 
-    return {**snapshot, "actions": torch.from_numpy(snapshot["actions"])}
+    return {**snapshot, "actions": torch.tensor(snapshot["actions"])}
 
 
 def _to_arrays(snapshot: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,19 +1,24 @@
-"""Several environments in this process, and the choice between them and worker processes."""
+"""Several environments in this process, and the choice between them, worker processes and Ray actors."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import gin
 import gymnasium
 import numpy as np
 
-from offpcc.config.validation import Flag, NumEnvs, check, rules_of
+from offpcc.config.validation import Flag, NumEnvs, Rule, check, rules_of
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.guard import guarded
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
+from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.utils.errors import UserError
+
+Address = Annotated[str, Rule('"auto" or HOST:PORT, such as "10.0.0.1:6379"', lambda value: isinstance(value, str))]
 
 
 class LocalEnvironments(Environments):
@@ -24,6 +29,13 @@ class LocalEnvironments(Environments):
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
         super().__init__(make_env, seeds)
         self._envs: list[EpisodeReplay] = []
+
+    @classmethod
+    def around(cls, env: EpisodeReplay) -> LocalEnvironments:
+        """Return one environment that exists already."""
+        made = cls(lambda: env, [0])
+        made._envs = [env]
+        return made
 
     @property
     def envs(self) -> list[EpisodeReplay]:
@@ -66,6 +78,8 @@ def environments(
     worker_processes: Flag = False,
     replay_on_resume: Flag = True,
     shared_with_tests: Flag = False,
+    ray_address: Address | None = None,
+    lockstep: Flag = False,
 ) -> LocalEnvironments | WorkerEnvironments:
     """Build the environments that an agent learns in.
 
@@ -87,21 +101,36 @@ def environments(
         shared_with_tests: whether test episodes use the environment that the agent learns in, so that there is never a
             second one. Use this for a real machine. The current training episode is truncated before each test. Tests
             run one after another, and no video is recorded at the end of the run.
+        ray_address: address of a Ray cluster, "auto" or HOST:PORT such as "10.0.0.1:6379"; None for none. Each
+            environment then gets an actor on one of the machines. This is for environments whose steps take 2 ms or
+            more; `num_envs` is the number of actors. Each actor plays with its own copy of the policy, and sends whole
+            episodes, or stretches of them to agents without memory. A resumed run continues with new episodes, so it
+            is not exact. If an actor is lost, it is started again; its unfinished episode is dropped and counted.
+        lockstep: whether the agent acts for all environments of `ray_address` at once, as for worker processes. This
+            is slower, but the results and a resumed run are the same as with worker processes.
 
     Raises:
         UserError: a setting is invalid, or the processes do not start.
     """
-    given = {"num_envs": num_envs, "worker_processes": worker_processes}
+    given: dict[str, Any] = {"num_envs": num_envs, "worker_processes": worker_processes}
     given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
+    given |= {"ray_address": ray_address, "lockstep": lockstep}
     check("environments", rules_of(environments), given)
     if shared_with_tests and (num_envs > 1 or worker_processes):
         raise UserError(
             f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "
             f"worker_processes is {worker_processes}; set them to 1 and False"
         )
+    if ray_address is None and lockstep:
+        raise UserError("environments.lockstep is for the actors of a Ray cluster; name it in environments.ray_address")
+    if ray_address is not None and (worker_processes or shared_with_tests):
+        other = "worker_processes" if worker_processes else "shared_with_tests"
+        raise UserError(f"environments.ray_address and environments.{other} exclude each other; leave one out")
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     made: LocalEnvironments | WorkerEnvironments
-    if worker_processes:
+    if ray_address is not None:
+        made = RayEnvironments(make_env, seeds, ray_address, timeout, bindings, lockstep)
+    elif worker_processes:
         made = WorkerEnvironments(make_env, seeds, timeout, bindings)
     else:
         made = LocalEnvironments(make_env, seeds)

@@ -32,6 +32,7 @@ from offpcc.envs.make import cannot_be_made
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, tell
+from offpcc.utils.foreign import allow_exit
 
 CLOSE = "close"
 JOIN_TIMEOUT = 5.0  # seconds that a process has to end by itself
@@ -44,48 +45,79 @@ class Failure(NamedTuple):
     parts: tuple[str, str, str, str] | None  # `EnvironmentFault.parts`; None for other errors
     traceback: str
 
+    @classmethod
+    def of(cls, fault: UserError, cause: BaseException) -> Failure:
+        """Return the answer for an error and its cause."""
+        parts = fault.parts if isinstance(fault, EnvironmentFault) else None
+        return cls(fault.message, parts, "".join(traceback.format_exception(cause)))
 
-def serve(
-    pipe: Connection[Any, Any], make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str
-) -> None:
-    """Make an environment, send its `EnvInfo`, and answer commands until the close command or the end of the parent.
+    def raised(self) -> UserError:
+        """Return the error again, in the process that asked."""
+        cause = RemoteTracebackError(self.traceback)
+        error = UserError(self.message) if self.parts is None else EnvironmentFault(*self.parts, cause)
+        error.__cause__ = cause
+        return error
+
+
+class Host:
+    """An environment in a process of its own, and its answers; an error becomes a `Failure`.
+
+    Args:
+        make_env: Builds the environment.
+        seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
+        which: See `Guard`.
+        bindings: Gin's bindings as text; those of agents are skipped.
+
+    Attributes:
+        first: The first answer, an `EnvInfo`.
+        kept: What a function that `answer` runs keeps here for its next call.
+    """
+
+    def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
+        allow_exit()
+        random.seed(seed)
+        np.random.seed(seed)
+        gin.parse_config(bindings, skip_unknown=True)
+        self.first: EnvInfo | Failure
+        self.kept: Any = None
+        try:
+            self.env = EpisodeReplay(Guard(make_env(), which), seed)
+            self.first = EnvInfo.of(self.env)
+        except signals.ANYTHING as error:
+            self.first = Failure.of(error if isinstance(error, UserError) else cannot_be_made(which, error), error)
+
+    def answer(self, command: str | Callable[[Host, Any], Any], given: Any) -> Any:
+        """Run a command of `answer`, or a function of this object and the argument."""
+        try:
+            return command(self, given) if callable(command) else answer(self.env, command, given)
+        except UserError as fault:
+            return Failure.of(fault, fault.__cause__ or fault)
+
+
+def serve(pipe: Connection[Any, Any], *given: Any) -> None:
+    """Send a `Host`'s first answer, and answer commands until the close command or the end of the parent.
 
     The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
 
     Args:
         pipe: Receives (command, argument) and sends the answers.
-        make_env: Builds the environment.
-        seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
-        which: See `Guard`.
-        bindings: Gin's bindings as text; those of agents are skipped.
+        given: Arguments of `Host`.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    random.seed(seed)
-    np.random.seed(seed)
-    gin.parse_config(bindings, skip_unknown=True)
+    host = Host(*given)
+    answered = host.first
     try:
-        env = EpisodeReplay(Guard(make_env(), which), seed)
-    except signals.ANYTHING as error:
-        _send_failure(pipe, error if isinstance(error, UserError) else cannot_be_made(which, error), error)
-        return
-    try:
-        pipe.send(EnvInfo.of(env))
-        while (message := pipe.recv())[0] != CLOSE:
-            pipe.send(answer(env, *message))
-        env.close()
+        pipe.send(answered)
+        while not isinstance(answered, Failure) and (message := pipe.recv())[0] != CLOSE:
+            pipe.send(answered := host.answer(*message))
+        if not isinstance(answered, Failure):
+            host.env.close()
     except (EOFError, ConnectionError):  # the parent process has ended
         return
-    except UserError as fault:
-        _send_failure(pipe, fault, fault.__cause__ or fault)
     except OSError:  # the environment closed the pipe
         os._exit(1)
-
-
-def _send_failure(pipe: Connection[Any, Any], fault: UserError, cause: BaseException) -> None:
-    parts = fault.parts if isinstance(fault, EnvironmentFault) else None
-    pipe.send(Failure(fault.message, parts, "".join(traceback.format_exception(cause))))
 
 
 def _end_with_parent() -> None:
@@ -142,10 +174,7 @@ class Worker:
             self.process.join(JOIN_TIMEOUT)
             raise DeadWorkerError(_how_it_ended(self.process.exitcode)) from None
         if isinstance(answer, Failure):
-            cause = RemoteTracebackError(answer.traceback)
-            if answer.parts is None:
-                raise UserError(answer.message) from cause
-            raise EnvironmentFault(*answer.parts, cause)
+            raise answer.raised()
         return answer
 
     def kill(self) -> None:
@@ -207,6 +236,9 @@ class WorkerEnvironments(Environments):
     """
 
     loses_episodes = True
+    _end = staticmethod(end)
+    _option = "worker_processes"
+    _remedy = "in a script, start them below `if __name__ == '__main__':`, and register environments above it"
 
     def __init__(
         self, make_env: MakeEnv, seeds: Sequence[int], timeout: float | None = None, bindings: str = ""
@@ -217,21 +249,18 @@ class WorkerEnvironments(Environments):
             raise UserError(
                 f"the environment cannot be sent to worker processes: the function that builds it cannot be pickled "
                 f"({format_error(error)}); use a function at the top of a module that creates all it needs, or remove "
-                f"environments.worker_processes"
+                f"environments.{self._option}"
             ) from error
         super().__init__(make_env, seeds)
         self.timeout, self.bindings = timeout, bindings
         multiprocessing.set_forkserver_preload(["offpcc.envs.vector.workers"])
-        self.workers: list[Worker] = []
-        weakref.finalize(self, end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
+        self.workers: list[Any] = []  # `Worker`, or one of a child class
+        weakref.finalize(self, self._end, self.workers, timeout)  # also at exit, before multiprocessing waits for them
         self.workers += [self._new(number) for number in range(self.num_envs)]
         try:
             self._infos: list[EnvInfo] = [worker.answer() for worker in self.workers]
         except DeadWorkerError as death:
-            raise UserError(
-                f"the worker processes did not start: one {death}; in a script, start them below "
-                f"`if __name__ == '__main__':`, and register environments above it"
-            ) from death
+            raise UserError(f"the worker processes did not start: one {death}; {self._remedy}") from death
         self._restarts = [0] * self.num_envs  # per environment, since its last finished step
 
     @property
@@ -241,9 +270,9 @@ class WorkerEnvironments(Environments):
 
     def close(self) -> None:
         """See `Environments.close`."""
-        end(self.workers, self.timeout)
+        self._end(self.workers, self.timeout)
 
-    def _new(self, number: int) -> Worker:
+    def _new(self, number: int) -> Any:
         return Worker(self.make_env, self.seeds[number], f"environment {number}", self.bindings)
 
     def _ask(self, command: str, given: Mapping[int, Any]) -> dict[int, Any]:
@@ -259,11 +288,30 @@ class WorkerEnvironments(Environments):
             except DeadWorkerError as death:
                 self._restart(number, death)
             else:
-                self._restarts[number] *= command != "step"
+                if command == "step":
+                    self.has_answered(number)
         return answers
+
+    def has_answered(self, number: int) -> None:
+        """Note a finished step of an environment; see `replace`."""
+        self._restarts[number] = 0
 
     def _restart(self, number: int, death: DeadWorkerError) -> None:
         """Start a new process and an episode in it; its seed is derived from the old one."""
+        worker = self.replace(number, death)
+        try:
+            worker.answer()
+            worker.send("reset")
+            self._firsts[number] = worker.answer(self.timeout)
+        except DeadWorkerError as another:
+            self._restart(number, another)
+
+    def replace(self, number: int, death: DeadWorkerError) -> Any:
+        """Start a new process in place of a dead one, and return it; its seed is derived from the old one.
+
+        Raises:
+            EnvironmentFault: too many died since the last finished step.
+        """
         env = f"{self.name} (environment {number})"
         self.workers[number].kill()
         self._restarts[number] += 1
@@ -277,12 +325,7 @@ class WorkerEnvironments(Environments):
         tell(f"the process of {env} {death}; it is restarted, and its unfinished episode is dropped")
         self.seeds[number] = next_seed(self.seeds[number])
         self.workers[number] = worker = self._new(number)
-        try:
-            worker.answer()
-            worker.send("reset")
-            self._firsts[number] = worker.answer(self.timeout)
-        except DeadWorkerError as another:
-            self._restart(number, another)
+        return worker
 
 
 def next_seed(seed: int) -> int:

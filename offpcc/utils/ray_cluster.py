@@ -1,0 +1,54 @@
+"""The connection to a Ray cluster, of sweeps and of environments on many machines."""
+
+import importlib.util
+import logging
+import os
+import signal
+import socket
+
+from offpcc.utils import signals
+from offpcc.utils.errors import UserError, first_line
+
+
+def check_address(address: str, option: str) -> None:
+    """Raise if Ray is not installed, or if nothing listens at HOST:PORT: Ray itself would try for minutes.
+
+    Args:
+        address: "auto" or HOST:PORT.
+        option: what gave it, for messages, such as "--address".
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(f"{option} needs Ray: pip install the extra offpcc[ray], or leave {option} out")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address != "auto" and not (host and port.isdecimal() and int(port) < 2**16):
+        raise UserError(f"{option} {address} has to be auto or HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        if host:
+            socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise _unreachable(address, option, error) from error
+
+
+def connect(address: str, option: str) -> None:
+    """Connect this process to the cluster. The processes there get the variables of offpcc from the environment.
+
+    Raises:
+        UserError: Ray is not installed, or there is no cluster at the address.
+    """
+    check_address(address, option)
+    import ray
+
+    passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
+    handlers = {number: signal.getsignal(number) for number in signals.HANDLED}
+    try:
+        ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
+    except Exception as error:
+        raise _unreachable(address, option, error) from error
+    for number, handler in handlers.items():
+        signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
+
+
+def _unreachable(address: str, option: str, error: Exception) -> UserError:
+    return UserError(
+        f"{option} {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`"
+    )
