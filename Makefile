@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-models gallery docs links bench bench-growth \
+  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
 	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
+	@echo "make evidence-critics   critics that see the state beside those that do not, hours"
 	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
@@ -226,6 +227,18 @@ HEAD_TASKS := pendulum-p-v0+rsac+pendulum $(foreach env,hopper-mujoco-v0 dmc-car
 EVIDENCE_HEADS := $(foreach heads,plain residual,$(addsuffix +$(heads),$(HEAD_TASKS)))
 
 evidence-heads: $(EVIDENCE_HEADS)
+
+# Critics that see a state beside those that do not, each in a folder of its own: environment, algorithm, config, inputs.
+CRITIC_TASKS := $(foreach algo,rsac rtd3,pendulum-p-v0+$(algo)+pendulum corridor-30-v0+$(algo)+corridor)
+EVIDENCE_CRITICS := $(foreach inputs,history state both,$(addsuffix +$(inputs),$(CRITIC_TASKS)))
+INPUTS = $(subst both,history+state,$(lastword $(subst +, ,$@)))
+
+evidence-critics: $(EVIDENCE_CRITICS)
+
+$(EVIDENCE_CRITICS): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
+	  --config evidence/critic_inputs/$(word 3,$(subst +, ,$@)).gin --gin "ActorCritic.critic_inputs = '$(INPUTS)'" \
+	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/critics/$(INPUTS) --resume
 
 $(EVIDENCE_HEADS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \

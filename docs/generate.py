@@ -167,7 +167,7 @@ def environments(_: str) -> Iterator[str]:
     rows = []
     for one in ENVIRONMENTS:
         shape = " x ".join(map(str, one.observation_shape))
-        rows.append([f"`{one.name}`", shape, str(one.action_size), str(one.max_episode_steps), one.hidden])
+        rows.append([f"`{one.name}`", shape, one.actions, str(one.max_episode_steps), one.hidden])
         rows[-1].append(f"`{one.package}`" if one.package else "")
     yield table(["name", "observation", "actions", "steps", "hidden", "needs"], rows)
 

@@ -22,7 +22,7 @@ _AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-rnn|csac|crsac-lstm|
 _AGENTS += "|rtd3_bc-lru|iql|riql_s-lstm|crtd3-gpt|cql|rcql-lstm|crcql-mingru|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
 _AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm"
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
-_BODIES += "|corridor-10-v0"
+_BODIES += "|corridor-10-v0|^cartpole-p-v0"
 FAST_CASES = {
     "algorithms/test_compiled.py::test_a_copy_and_an_actors_file": None,
     "algorithms/test_compiled.py::test_importance_weights": None,
@@ -43,7 +43,7 @@ FAST_CASES = {
     "cli/test_jobs.py::test_the_worst_exit_code": None,
     "cli/test_main.py::test_bad_input_to_other_commands_gets_one_clear_message": "[025]$",
     "cli/test_main.py::test_four_ways_of_starting": "command",
-    "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^[^-]*[aeiou][^-]*$",
+    "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^[^-]*(ou|ne)[^-]*$",
     "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": None,
     "data/datasets/test_dtypes.py::test_every_type_and_shape": "bc|sac",
     "data/test_offline.py::test_a_run_learns_from_the_data": "rbc",
@@ -54,10 +54,12 @@ FAST_CASES = {
     "envs/tasks/test_bumps.py::test_pushing_hard_or_softly": None,
     "envs/wrappers/test_old_gym.py::test_an_agent_trains_in_it": None,
     "data/buffers/test_prioritized_replay.py::test_a_run_that_was_killed": None,
+    "cli/test_params.py::test_all_that_gin_can_bind": "^(r?sac|crtd3_s|r?bcq|cql|r?qrdqn|dcrr|rmbpo)$",
     "cli/test_sweep.py::test_a_grid_makes_ordinary_runs_and_a_table": None,
     "training/test_python_api.py::test_several_environments_collect_together": None,
     "training/test_python_api.py::test_an_actor_that_another_thread_loads": None,
-    "utils/test_allocation.py::test_memory_is_kept_for_the_command_line_alone": "command_line-1-True|python-1-False",
+    "utils/test_allocation.py::test_memory_is_kept_for_the_command_line_alone": "command_line-1-True",
+    "envs/test_closing.py::test_a_worker_process_tells_of_it": None,
     "envs/test_env_check.py::test_an_episode_without_end": None,
     "envs/test_envs.py::test_a_seed_fixes_the_episode": _BODIES,
     "envs/test_envs.py::test_frames_change_as_it_moves": _BODIES,
@@ -67,12 +69,16 @@ FAST_CASES = {
     "learning/test_memory_tasks.py::test_agents_remember_a_cue_by_any_memory": "lru",
     "learning/test_memory_tasks.py::test_agents_with_memory_remember_a_cue": None,
     "networks/cells/test_residual.py::test_every_depth_learns": "^2-",
+    "test_bad_input.py::test_one_message_and_nothing_made": "^(OFFLINE|check|evaluate|plot|ACTOR)|--algo",
+    "test_dict_observations.py::test_a_run_from_data_resumes": None,
     "test_dict_observations.py::test_a_run_resumes_exactly_and_its_actor_acts_alike": "^csac$",
     "test_hostile_folders.py::test_an_import_that_is_asked_for": "beside",
-    "test_hostile_folders.py::test_nothing_is_executed": "^(import|include|run.json is|config.gin is|tensors)",
+    "test_hostile_folders.py::test_nothing_is_executed": "^(import|include|run.json is).*(e|t)$",
     "test_real_hardware.py::test_a_resume_begins_a_new_episode": "rsac",
-    "test_regular_files.py::test_only_regular_files": "^fifo",
+    "test_loggers.py::TestWandbLogger::test_a_chosen_mode": None,
+    "test_regular_files.py::test_only_regular_files": "^fifo-(given.gin|results|new)",
     "test_resume.py::test_a_damaged_checkpoint_is_named": "nonsense",
+    "test_resume.py::test_resuming_is_exact_with_options": "schedule|heads",
     "test_resume.py::test_a_table_that_was_removed_or_changed": "removed|damaged|fifo",
     "test_resume.py::test_what_a_killed_process_left": None,
     "test_resume.py::test_where_the_checkpoint_is_larger": None,
@@ -80,6 +86,7 @@ FAST_CASES = {
     "test_two_halves.py::test_a_run_goes_on_under_another_version": "torch|pygame|mujoco|dm-|pybullet",
     "test_two_halves.py::test_nor_does_one_that_is_set": "2026",
     "test_untrusted_files.py::test_what_a_runs_config_names": "evil$",
+    "training/test_export.py::test_a_program_of_pytorch": None,
     "training/test_memory_check.py::test_every_memory": "concat|gpt|lstm",
     "training/test_memory_check.py::test_other_observations_and_algorithms": "Keyed",
     "training/test_own_parts.py::test_bindings_of_a_logger": None,

@@ -121,7 +121,7 @@ def main(verb, file):
     """Record or compare; the number of algorithms that differ."""
     known = json.loads(Path(file).read_text()) if verb == "compare" else {}
     found, differ = {}, 0
-    for name in ALGORITHMS:
+    for name in (name for name, cls in ALGORITHMS.items() if not cls.is_discrete):  # its tasks have continuous actions
         for online in (True, False):
             key = f"{name} {'online' if online else 'offline'}"
             if verb == "compare" and key not in known:

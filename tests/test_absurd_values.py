@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
-from offpcc.algorithms import ActorCritic
+from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.cli import main
 from offpcc.cli.arguments import num_envs
@@ -122,7 +122,8 @@ def settings_for(owner, function):
     """The algorithm, the environment and the bindings with which a class takes part."""
     bindings, algo = dict(SMALL), ALGORITHMS.get(owner, "sac")
     if isinstance(function, type) and issubclass(function, ActorCritic) and function.__name__ != "DeterministicPolicy":
-        algo = {"ActorCritic": "sac", "TD3BC": "td3_bc"}.get(owner, owner.lower())
+        named = {"ActorCritic": "sac", "TD3BC": "td3_bc", "ValueBased": "dqn"}
+        algo = named.get(owner, owner.lower().replace("discrete", "d"))
     elif owner == "DeterministicPolicy":
         algo = "ddpg"
     elif owner.lower() in CELLS:
@@ -131,6 +132,8 @@ def settings_for(owner, function):
         bindings["SAC.lr"] = f"@{owner}()"
     elif "wrappers" in function.__module__:
         bindings["make.wrappers"] = f"[@{owner}]"
+    if find_algorithm(algo).is_discrete:
+        return algo, "cartpole-p-v0", {name: value for name, value in bindings.items() if not name.startswith("SAC.")}
     return algo, "pendulum-img-v0" if algo == "csac" else "pendulum-p-v0", bindings
 
 

@@ -1,6 +1,9 @@
-"""The Dockerfile, by reading it and by building its wheel from the files that it copies. No image is built here."""
+"""The Dockerfile: by reading it, by building its wheel, and by its RUN lines in a clean Debian. No image is built."""
 
 import importlib.util
+import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -56,3 +59,60 @@ def test_the_files_that_it_copies_make_the_wheel(tmp_path):
     (wheel,) = (tmp_path / "wheels").glob("*.whl")
     names = {*zipfile.ZipFile(wheel).namelist()}
     assert {"offpcc/launch.py", "offpcc/zoo/pendulum-p/actor_best.pt", "offpcc/configs/quickstart.gin"} <= names
+
+
+def in_root(root, line, folder="/"):
+    """Run a command in another root, with the pip settings, certificates and local wheels of this machine."""
+    found = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    mounted = {*os.environ.get("PIP_FIND_LINKS", "").split(), *re.findall(r"[= '](/[^ '\"]+)", found)}
+    mounted |= {str(Path(one).parent) for one in re.findall(r"file://(/[^ '\"]+)", found)}  # an index, and its files
+    commands = []
+    for path in sorted(one for one in mounted if Path(one).exists()):
+        there = shlex.quote(f"{root}{path}")
+        make = f"mkdir -p {there}" if Path(path).is_dir() else f"mkdir -p $(dirname {there}) && touch {there}"
+        commands += [make, f"mount --bind {shlex.quote(path)} {there}"]
+    settings = {
+        f"PIP_{name.upper().replace('-', '_')}": value
+        for name, value in re.findall(r"^global\.([\w-]+)='(.*)'$", found, re.MULTILINE)
+    }
+    names = [name for name in os.environ if name.startswith("PIP_") or name.lower().endswith("_proxy")]
+    settings |= {name: os.environ[name] for name in names} | {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
+        "PIP_RETRIES": "1",
+    }
+    inside = f"cd {folder} && {line}"
+    commands.append(f"exec chroot {shlex.quote(str(root))} sh -c {shlex.quote(inside)}")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", " && ".join(commands)], env=settings, capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0, f"{line}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+@pytest.mark.skipif(shutil.which("debootstrap") is None or os.geteuid() != 0, reason="needs root and debootstrap")
+def test_its_run_lines_work_in_a_clean_debian(tmp_path):
+    """For minutes: it fetches Debian and PyTorch. The stages share one root, so the wheels are at their place."""
+    root = tmp_path / "root"
+    packages = "--include=python3,python3-pip,ca-certificates"
+    subprocess.run(["debootstrap", "--variant=minbase", packages, "bookworm", root], check=True, capture_output=True)
+    if Path("/etc/resolv.conf").is_file():
+        shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    for stage in stages():
+        folder = "/"
+        for words in stage:
+            if words[0] == "WORKDIR":
+                folder = words[1]
+                Path(f"{root}{folder}").mkdir(parents=True, exist_ok=True)
+            elif words[0] == "COPY" and not words[1].startswith("--from"):
+                for name in words[1:-1]:
+                    is_folder = words[-1].endswith("/")
+                    place = root / folder[1:] / words[-1].lstrip("/") / (Path(name).name if is_folder else "")
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, place)
+            elif words[0] == "RUN":
+                in_root(root, " ".join(words[1:]), folder)
+    assert list((root / "wheels").glob("offpcc-*.whl"))
+    assert "pendulum-p" in in_root(root, "offpcc zoo list", "/work")

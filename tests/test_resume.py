@@ -53,6 +53,7 @@ def assert_same(one, two):
 def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
     env = "pendulum-img-v0" if ALGORITHMS[algo].default_augmentation else "pendulum-p-v0"
+    env = "cartpole-p-v0" if ALGORITHMS[algo].is_discrete else env
     loading.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
@@ -77,6 +78,7 @@ FAST = ("sac", "rtd3_s", "iql")  # the others are slow tests
         name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
         for name, cls in ALGORITHMS.items()
         if cls.imagination is None or cls.trains_model  # for the others, see test_imagination.py
+        if not (cls.is_discrete and cls.default_augmentation)  # no task here has images and discrete actions
     ],
 )
 def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):

@@ -10,6 +10,12 @@ from offpcc.algorithms.combo import COMBO
 from offpcc.algorithms.cql import CQL
 from offpcc.algorithms.crr import CRR
 from offpcc.algorithms.ddpg import DDPG
+from offpcc.algorithms.discrete_bc import DiscreteBC
+from offpcc.algorithms.discrete_bcq import DiscreteBCQ
+from offpcc.algorithms.discrete_cql import DiscreteCQL
+from offpcc.algorithms.discrete_crr import DiscreteCRR
+from offpcc.algorithms.discrete_sac import DiscreteSAC
+from offpcc.algorithms.dqn import DQN
 from offpcc.algorithms.edac import EDAC
 from offpcc.algorithms.fql import FQL
 from offpcc.algorithms.fused import FUSED_UPDATES
@@ -24,6 +30,7 @@ from offpcc.algorithms.pessimism import (
     EpistemicPartitioning,
     EpistemicPenalty,
 )
+from offpcc.algorithms.qrdqn import QRDQN
 from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.rlpd import RLPD
 from offpcc.algorithms.sac import SAC
@@ -43,6 +50,7 @@ __all__ = [
     "CQL",
     "CRR",
     "DDPG",
+    "DQN",
     "EDAC",
     "FQL",
     "FUSED_UPDATES",
@@ -50,6 +58,7 @@ __all__ = [
     "MBPO",
     "MOPO",
     "NEUBAY",
+    "QRDQN",
     "RLPD",
     "SAC",
     "SACN",
@@ -59,6 +68,11 @@ __all__ = [
     "AleatoricPartitioning",
     "AleatoricPenalty",
     "CalQL",
+    "DiscreteBC",
+    "DiscreteBCQ",
+    "DiscreteCQL",
+    "DiscreteCRR",
+    "DiscreteSAC",
     "EpistemicPartitioning",
     "EpistemicPenalty",
     "MOReL",
@@ -83,6 +97,14 @@ variants.add(ReBRAC, "rebrac")
 variants.add(CalQL, "calql")
 variants.add(FQL, "fql")
 variants.add(RLPD, "rlpd")
+# For discrete actions.
+variants.add(DQN, "dqn")
+variants.add(QRDQN, "qrdqn")
+variants.add(DiscreteSAC, "dsac")
+variants.add(DiscreteBC, "dbc")
+variants.add(DiscreteBCQ, "dbcq")
+variants.add(DiscreteCQL, "dcql")
+variants.add(DiscreteCRR, "dcrr")
 # A model needs vectors, so these have no convolutions.
 variants.add(MBPO, "mbpo", images=False)
 variants.add(MOPO, "mopo", images=False)

@@ -39,8 +39,8 @@ class Acting(Construction):
         device: device of the networks.
         space_shape: shape of one observation, as the environment returns it.
         packed: the space of packed observations if the environment's space is a Dict, else None.
-        action_space: the environment's action space, in its own units. It has no bounds if an older offpcc wrote the
-            actor file.
+        action_space: the environment's action space, in its own units: a Box or Discrete. A Box has no bounds if an
+            older offpcc wrote the actor file.
         memoryless: whether the agent has no hidden state.
         shared_encoder: reads the inputs.
         actor_encoder: reads the shared encoder's output.
@@ -68,10 +68,14 @@ class Acting(Construction):
         """Return the actor's actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
         noise = None
         if not deterministic:
-            drawn = self.noise_scale * self.noise.array(*summary.shape[:-1], self.action_dim)
-            noise = torch.from_numpy(drawn).to(summary)
+            drawn = self.exploration_noise(len(summary))
+            noise = torch.from_numpy(drawn).to(summary).unsqueeze(1)
         action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
         return action
+
+    def exploration_noise(self, num_envs: int) -> np.ndarray:
+        """Return the noise of the actor's `choose` for N environments, (N, A) in float32."""
+        return self.noise_scale * self.noise.array(num_envs, self.action_dim)
 
     @property
     def acts_by_actor(self) -> bool:
@@ -89,7 +93,7 @@ class Acting(Construction):
         any_begins = True in begins.tolist()  # ten times as fast as `any`
         mirrored = self._mirrored(len(begins), any_begins)
         if mirrored is not None:
-            noise = None if deterministic else self.noise_scale * self.noise.array(len(begins), self.action_dim)
+            noise = None if deterministic else self.exploration_noise(len(begins))
             action, memory = mirrored(inputs, begins if any_begins else None, memory, noise)
         else:
             action, memory = self._act(inputs, begins, memory, deterministic)
@@ -230,7 +234,7 @@ class Acting(Construction):
                     look(f"{name}.{key}", item)
 
         for name, part in vars(self).items():
-            if name not in ("_arguments", "_train_mode_layers"):  # their modules are parts of others
+            if name not in ("_arguments", "_train_mode_layers", *self.parts_of_actor):  # their modules are in others
                 look(name, part)
         return found
 

@@ -17,10 +17,11 @@ from offpcc.config.registry import from_specification
 from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import NumEnvs, check, format_value, rules_of
 from offpcc.core import Memory, Step
-from offpcc.envs.wrappers import ActionScale
+from offpcc.envs.wrappers import scale_of
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import GLOBAL_LOCK
+from offpcc.utils.spaces import action_size
 from offpcc.utils.tensor_files import read_tensors, write_tensors
 
 BEST = "actor_best.pt"  # in a run's folder
@@ -31,11 +32,10 @@ class Agent:
 
     Args:
         algorithm: the algorithm that acts.
-        action_space: a Box with bounds; default: the action space of the training environment.
+        action_space: a Box with bounds, or Discrete; default: the action space of the training environment.
 
     Raises:
-        UserError: the action bounds are unknown, or the space has another number of dimensions than the agent's
-            actions.
+        UserError: the action bounds are unknown, or the space is not like that of the agent's actions.
     """
 
     if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
@@ -43,7 +43,7 @@ class Agent:
         def __getattr__(self, name: str) -> Any:
             raise no_attribute("agent", name, "the agent")
 
-    def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | None = None) -> None:
+    def __init__(self, algorithm: ActorCritic, action_space: spaces.Box | spaces.Discrete | None = None) -> None:
         if not hasattr(algorithm, "act") or not hasattr(algorithm, "action_space"):
             raise UserError(
                 f"Agent got {format_value(algorithm)} for an algorithm; give learner.algorithm, or use what train or "
@@ -51,18 +51,20 @@ class Agent:
             )
         self.algorithm = algorithm
         self.action_space = algorithm.action_space if action_space is None else action_space
-        if not isinstance(self.action_space, spaces.Box) or not self.action_space.is_bounded():
+        is_discrete = isinstance(self.action_space, spaces.Discrete)
+        if not is_discrete and not (isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()):
             known = "an actor of an older offpcc has none" if action_space is None else action_space
             raise UserError(
                 f"the agent needs the bounds of its environment's actions ({known}); give a Box that has them, such as "
                 f'Agent.load("actor.pt", action_space=env.action_space)'
             )
-        if (num_actions := int(np.prod(self.action_space.shape))) != algorithm.action_dim:
+        size, whose = action_size(self.action_space), algorithm.action_space
+        if size != algorithm.action_dim or is_discrete is not isinstance(whose, spaces.Discrete):
             raise UserError(
-                f"action_space has {num_actions} dimensions, but the agent's actions have {algorithm.action_dim}; give "
-                f"the action_space of the agent's environment"
+                f"action_space is {self.action_space}, but the agent's actions are {whose}; give the action_space of "
+                f"the agent's environment"
             )
-        self._scale = ActionScale.of(self.action_space.low, self.action_space.high)
+        self._scale = scale_of(self.action_space)
         read = (module for part in algorithm.actor_parts().values() for module in part.modules())
         self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
@@ -113,7 +115,7 @@ class Agent:
 
         Returns:
             The action in the units, shape and dtype of `action_space`, for `env.step` of `gymnasium.make` and of
-            `offpcc.make`; N of them after ``reset(num_envs=N)``.
+            `offpcc.make`, a whole number if it is discrete; N of them after ``reset(num_envs=N)``.
 
         Raises:
             UserError: the previous reward is missing, or the action is NaN or infinite.
@@ -157,9 +159,10 @@ class Agent:
         step = Step(batch, self._previous_action, reward, self._is_first)
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)
         self._previous_action, self._is_first = action, np.zeros(rows, np.bool_)
-        if self._num_envs is None:
-            return self._scale.stretch(action[0].reshape(self.action_space.shape))
-        return self._scale.stretch(action.reshape(rows, *self.action_space.shape))
+        shape = self.action_space.shape or (self.algorithm.action_dim,)
+        taken: Any = self._scale.stretch(action.reshape(rows, *shape))
+        first: np.ndarray = taken[0] if self._num_envs is None else taken
+        return first
 
     def _check_shape(self, observation: np.ndarray) -> None:
         one = getattr(self.algorithm, "space_shape", None)
@@ -193,7 +196,11 @@ class Agent:
 
     @classmethod
     def load(
-        cls, file: str | Path, *, device: str | torch.device = "cpu", action_space: spaces.Box | None = None
+        cls,
+        file: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        action_space: spaces.Box | spaces.Discrete | None = None,
     ) -> Agent:
         """Read an actor file. This does not run or import any code that the file names.
 
@@ -241,18 +248,35 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
     """
     if (inside := file / BEST).is_file():
         raise UserError(f"{file} is a run's folder; give the actor's file in it, {inside}")
-    content = read_tensors(file, "actor", ACTOR_FORMAT)
+    return build_actor(read_tensors(file, "actor", ACTOR_FORMAT), str(file), device)
+
+
+def build_actor(
+    content: Mapping[str, Any], source: str, device: str | torch.device = "cpu", seed: int | None = None
+) -> ActorCritic:
+    """Return an algorithm for acting, from the content of an actor file.
+
+    Args:
+        content: see `ActorCritic.actor_file`.
+        source: where it is from, for messages.
+        device: device of the networks.
+        seed: seed of the exploration noise; default: that of the training.
+
+    Raises:
+        UserError: it names an unknown class, or the actor cannot be built.
+    """
     try:
         # The default of normalize_observations depends on the data and on the version; the weights show the value.
         is_normalized, name = "normalization" in content["weights"], "normalize_observations"
         arguments = content["algorithm"]["arguments"]
         is_told = arguments.get(name, is_normalized) in (is_normalized, "scale")
-        differing = {} if is_told else {name: is_normalized}
+        differing: dict[str, Any] = {} if is_told else {name: is_normalized}
+        differing |= {} if seed is None else {"seed": seed}
         try:
             with GLOBAL_LOCK:  # gin notes what is built, which another thread may be reading
                 algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
         except UserError as error:
-            raise UserError(f"{file}: {error.message}") from error
+            raise UserError(f"{source}: {error.message}") from error
         if is_normalized:  # by default, a class may normalise only recorded data
             algorithm.expect_recorded_data()
         for name, part in algorithm.actor_parts().items():
@@ -260,5 +284,5 @@ def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
     except UserError:
         raise
     except Exception as error:  # constructors may raise anything for the file's arguments
-        raise UserError(f"the actor in {file} cannot be built ({first_line(error)})") from error
+        raise UserError(f"the actor in {source} cannot be built ({first_line(error)})") from error
     return algorithm

@@ -45,6 +45,7 @@ class AWAC(ActorCritic):
 
     actor: GaussianActor
     is_offline = normalizes_recorded = True
+    counterpart = "dcrr"
     default_actor_q = None
     default_num_samples: ClassVar[int] = 1
     default_max_advantage_weight: ClassVar[float] = 100.0

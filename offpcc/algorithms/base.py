@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -81,15 +81,16 @@ class ActorCritic(Acting, Construction):
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
         shared = read(self.shared_encoder)
-        pi = read(self.actor_encoder, features=shared.detach() if self.has_critics else shared)
+        is_own = self.has_critics and not self.acts_by_values
+        pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
             none = pi.new_empty(0, *pi.shape)
             return Summaries(pi[:, :-1], pi[:, 1:].detach(), none[:, :, :-1], none, pi.detach())
         v = self.with_states(pi.detach(), batch)
-        if self.critic_encoders:
+        if self.critic_encoders and not self.acts_by_values:
             q = torch.stack([self.with_states(read(part, features=shared), batch) for part in self.critic_encoders])
-        else:
-            q = v.unsqueeze(0)  # the states alone
+        else:  # the summary that the Q network acts by, or the states alone
+            q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
             target_shared, target_q = read(self.target_shared_encoder), q
             if self.critic_encoders:
@@ -119,8 +120,8 @@ class ActorCritic(Acting, Construction):
         self.critic_optimizer.minimize(loss)
         return {"critic_loss": loss.detach(), **stats}
 
-    def td_loss(self, batch: Batch, q: Tensor, y: Tensor) -> tuple[Tensor, Stats]:
-        """Return mean w (Q - y)^2, summed over critics, for `q` (N, B, T, 1) and targets `y` (B, T, 1); and mean Q.
+    def td_loss(self, batch: Batch, q: Tensor, y: Tensor, penalty: Any = torch.square) -> tuple[Tensor, Stats]:
+        """Return mean w penalty(Q - y), summed over critics, for `q` (N, B, T, 1) and `y` (B, T, 1); and mean Q.
 
         If there are importance weights w, the statistics contain "td_error" (B, T, 1): |Q - y|, averaged over critics.
         """
@@ -128,7 +129,7 @@ class ActorCritic(Acting, Construction):
         stats = {"q": batch.mean(q.detach()).mean()}
         if batch.weights is not None:
             stats["td_error"] = torch.where(batch.loss_mask > 0, error.detach().abs().mean(0), 0.0)
-        return batch.weighted_mean(error.square()).sum(), stats
+        return batch.weighted_mean(penalty(error)).sum(), stats
 
     def update_targets(self) -> None:
         """Update all target networks by Polyak averaging."""

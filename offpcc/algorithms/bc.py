@@ -24,6 +24,7 @@ class BC(DeterministicPolicy, ActorCritic):
 
     has_critics = False
     is_offline = normalizes_recorded = True
+    counterpart = "dbc"
     loss_covers_batch = True
     stat_names = ("actor_loss",)
 

@@ -48,6 +48,7 @@ class BCQ(ActorCritic):
     """
 
     has_target_actor = acts_by_critics = True
+    counterpart = "dbcq"
     default_actor_q = "first"
     is_offline = normalizes_recorded = True
     stat_names = ("critic_loss", "actor_loss", "vae_loss", "q")

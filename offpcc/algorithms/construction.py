@@ -41,6 +41,7 @@ from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
+from offpcc.utils.spaces import OneHot, action_size
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
 CRITICS_ONLY = (
@@ -118,14 +119,29 @@ def pick(group: type[G], options: dict[str, Any]) -> G:
     return group(**{name: options[name] for name in inspect.signature(group).parameters if name in options})
 
 
+def check_actions(algorithm: Any, space: spaces.Space[Any], name: str = "the environment") -> None:
+    """Raise if an algorithm is for another kind of actions than those of `name`.
+
+    Raises:
+        UserError: it is; the message proposes an algorithm.
+    """
+    if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
+        kind = "discrete" if algorithm.is_discrete else "continuous"
+        other = algorithm.counterpart or ("dcql" if algorithm.is_offline else "dsac")
+        raise UserError(
+            f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose {other}, or another "
+            f"algorithm for these"
+        )
+
+
 class Construction:
     """Parent of `ActorCritic` that builds networks, optimizers and targets from class attributes and arguments.
 
     Args:
         observation_space: space of one environment; images may have channels first or last. Batches of a Dict space
             hold its packed observations, see `PackedDict`. If this names a state, only critics see it.
-        action_space: space of one environment, in its own units. Its bounds map to -1 and 1: networks, batches and
-            `act` use actions in [-1, 1]. Actor files store the bounds.
+        action_space: space of one environment, in its own units. The bounds of a Box map to -1 and 1: networks, batches
+            and `act` use actions in [-1, 1]; those of a Discrete space are one-hot. Actor files store the space.
         device: device of the networks.
         seed: seed of the initial weights and of the algorithm's own noise.
         gamma: discount per step.
@@ -161,6 +177,11 @@ class Construction:
     loss_covers_batch: ClassVar[bool] = False
     has_target_actor: ClassVar[bool] = False
     acts_by_critics: ClassVar[bool] = False
+    acts_by_values: ClassVar[bool] = False  # whether the actor is the Q network itself, as in DQN
+    parts_of_actor: ClassVar[tuple[str, ...]] = ()  # attributes whose modules are parts of others
+    is_discrete: ClassVar[bool] = False  # whether actions are discrete
+    # The algorithm to propose for the other kind of actions; default: dsac, or dcql for recorded data.
+    counterpart: ClassVar[str | None] = None
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
@@ -182,7 +203,7 @@ class Construction:
     def __init__(
         self,
         observation_space: spaces.Box | spaces.Dict,
-        action_space: spaces.Box,
+        action_space: spaces.Box | spaces.Discrete,
         *,
         device: str | torch.device = "cpu",
         seed: int = 0,
@@ -222,7 +243,9 @@ class Construction:
         self.observation_shape = (
             channels_first_shape(observation_space.shape) if self.packed is None else self.packed.unpacked_shape
         )
-        self.action_space, self.action_dim = action_space, int(np.prod(action_space.shape))
+        self.action_space = action_space.discrete if isinstance(action_space, OneHot) else action_space
+        self.action_dim = action_size(action_space)
+        check_actions(type(self), self.action_space)
         self.noise = Noise(seed, self.device)
         self.lr, self.max_grad_norm, self.weight_decay = lr, max_grad_norm, weight_decay
         self.target_subset = self.default_target_subset if target_subset is None else target_subset
@@ -381,6 +404,10 @@ class Construction:
         """Return the policy network."""
         raise NotImplementedError
 
+    def build_critics(self, num: int, summary_dim: int, hidden_dims: Sequence[int]) -> Any:
+        """Return the critics."""
+        return Critics(num, summary_dim, self.action_dim, hidden_dims)
+
     def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:
         """Build networks other than actor and critics; the subclass also adds them to `networks`."""
 
@@ -396,6 +423,8 @@ class Construction:
             )
         if self.target_subset == num_critics:
             self.target_subset = None
+        if self.acts_by_values and num_critics != 1:
+            raise UserError(f"{owner}.num_critics is {num_critics}, but {owner} has one Q network; remove this setting")
         if num_critics == 1:
             self.actor_q = self.default_actor_q
         layer_norm = self.default_layer_norm if layer_norm is None else layer_norm
@@ -425,11 +454,16 @@ class Construction:
             own = 1 if is_empty(self.actor_encoder) else num_critics
             own = 0 if self.critic_inputs == "state" else own
             self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
+            if self.acts_by_values:
+                self.critic_encoders[0] = self.actor_encoder
         self._check_shared_encoder(owner)
-        self.actor = self.build_actor(dim, of_actor)
+        if not self.acts_by_values:
+            self.actor = self.build_actor(dim, of_actor)
         dim = self.num_states + dim * (self.critic_inputs != "state")
         if self.has_critics:
-            self.critics = Critics(num_critics, dim, self.action_dim, of_critics)
+            self.critics = self.build_critics(num_critics, dim, of_critics)
+        if self.acts_by_values:
+            self.actor = self.build_actor(dim, of_others)
         self.build_heads(dim, of_others)
         for network in self.networks():
             network.to(self.device)
@@ -460,8 +494,10 @@ class Construction:
         if not self.has_critics:
             self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm, self.weight_decay)
             return
-        self.actor_optimizer = Optimizer(actors, self.max_grad_norm, self.weight_decay)
-        critics = [(self.critic_encoders.parameters(), encoder_lr), (self.critics.parameters(), self.lr)]
+        if not self.acts_by_values:
+            self.actor_optimizer = Optimizer(actors, self.max_grad_norm, self.weight_decay)
+        heads = self.actor if self.acts_by_values else self.critics
+        critics = [(self.critic_encoders.parameters(), encoder_lr), (heads.parameters(), self.lr)]
         self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm, self.weight_decay)
         pairs = [
             (self.target_shared_encoder, self.shared_encoder),
@@ -474,7 +510,7 @@ class Construction:
 
     def networks(self) -> tuple[nn.Module, ...]:
         """Return the trained networks, without targets."""
-        critics = (self.critic_encoders, self.critics) if self.has_critics else ()
+        critics = (self.critic_encoders, self.critics) if self.has_critics and not self.acts_by_values else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
     def target_values(self, summary: Tensor, action: Tensor) -> Tensor:
@@ -485,7 +521,7 @@ class Construction:
 
     def policy_value(self, h: Summaries, action: Tensor) -> Tensor:
         """Return the Q of the policy's `action` (B, T, A) that its loss raises, (B, T, 1); see `actor_q`."""
-        q = self.critics.forward_frozen(h.q, action, 1 if self.actor_q == "first" else None)
+        q: Tensor = self.critics.forward_frozen(h.q, action, 1 if self.actor_q == "first" else None)
         return q.mean(0) if self.actor_q == "mean" else q.amin(0)
 
     def updates_warning(self, num_updates: float) -> str:
@@ -507,6 +543,9 @@ class Construction:
             reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
         if self.privileged is None:
             reasons["critic_inputs"] = "there is no state"
+        if self.acts_by_values:
+            idle = ("actor_lr", "actor_layer_norm", "actor_dropout")
+            reasons |= dict.fromkeys(idle, "the Q network chooses the actions, and there is no actor")
         if self.has_critics and self.critics.num == 1:
             reasons |= dict.fromkeys(("target_subset", "actor_q"), "there is a single critic")
         return reasons

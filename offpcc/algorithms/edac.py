@@ -60,4 +60,5 @@ class EDAC(SACN):
         """
         g = functional.normalize(gradients, dim=-1)
         pairs = g.sum(0).square() - g.square().sum(0)
-        return pairs.sum(-1, keepdim=True) / (self.critics.num - 1)
+        similarity: Tensor = pairs.sum(-1, keepdim=True) / (self.critics.num - 1)
+        return similarity

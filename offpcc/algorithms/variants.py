@@ -89,6 +89,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         short = name if kind.memory is None or recurrent is None else recurrent
         other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"
         attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
+        attributes["counterpart"] = kind.name.format(cls.counterpart or ("dcql" if cls.is_offline else "dsac"))
         attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)

@@ -18,7 +18,15 @@ from gymnasium import spaces
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
-from offpcc.data.checks.env_fit import PACKING, as_seen, bounds_for, check_entries, reward_notices, without_states
+from offpcc.data.checks.env_fit import (
+    PACKING,
+    as_seen,
+    bounds_for,
+    check_entries,
+    reward_notices,
+    why_other_actions,
+    without_states,
+)
 from offpcc.data.checks.episodes import length_notices
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
@@ -55,6 +63,7 @@ class OfflineDataset:
             recorded in [-1, 1].
         identity: name, size and hashes of `rows`. It differs for other data and for another view of the same data.
         packed: the space of Dict observations, which `rows` holds packed; else None.
+        discrete: the space of discrete actions, which `rows` holds one-hot; else None.
         fingerprint: hash of the recorded data, without the last next observation of each episode. It does not depend on
             the environment's wrappers or their noise.
     """
@@ -74,6 +83,7 @@ class OfflineDataset:
     identity: str
     fingerprint: str
     packed: PackedDict | None = None
+    discrete: spaces.Discrete | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -91,8 +101,10 @@ class OfflineDataset:
         return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
     @property
-    def action_space(self) -> spaces.Box:
+    def action_space(self) -> spaces.Box | spaces.Discrete:
         """Return the space of the recorded actions, in their own units."""
+        if self.discrete is not None:
+            return self.discrete
         if self.action_range is None:
             return spaces.Box(-1.0, 1.0, self.rows.actions.shape[1:], np.float32)
         low, high = self.action_range
@@ -294,8 +306,13 @@ def _facts(
         "return_range": return_range,
         "reward_scale": _reward_scale(data, return_range),
         "notices": tuple(notices),
-        "action_range": bounds if data.action_range is None else data.action_range,
+        "action_range": None if data.discrete_actions else bounds if data.action_range is None else data.action_range,
+        "discrete": _discrete(*data.choices(bounds)) if data.discrete_actions else None,
     }
+
+
+def _discrete(first: int, num: int) -> spaces.Discrete:
+    return spaces.Discrete(num, start=first)
 
 
 def format_score(name: str, mean_return: float) -> str:
@@ -305,18 +322,11 @@ def format_score(name: str, mean_return: float) -> str:
 
 
 def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
-    if data.discrete_actions:
+    if env is not None and (fault := why_other_actions(data, env)):
+        choice = "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
         raise UserError(
-            f"{called}: its actions are whole numbers, which seem to be choices, and agents for continuous control "
-            f"cannot learn from them; if they are not choices, bind dataset.action_range (in Python: "
-            f"from_arrays(action_range=...))"
-        )
-    recorded = data.actions.shape[1]
-    wanted = recorded if env is None else int(np.prod(env.action_space.shape or (1,)))
-    if recorded != wanted:
-        raise UserError(
-            f"{called} has actions of {recorded} numbers, but the environment takes {wanted}; name the environment "
-            f"where it was recorded in with --env, or leave --env out to train without tests"
+            f"{called} does not fit: {fault}; name the environment where it was recorded with --env, or leave --env "
+            f"out to train without tests{choice if data.discrete_actions else ''}"
         )
 
 

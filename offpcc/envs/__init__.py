@@ -14,6 +14,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.registration import Environment, is_installed
 from offpcc.envs.tasks import (
     bumps,
+    cartpole,
     corridor,
     dm_control_suite,
     mujoco_locomotion,
@@ -27,6 +28,7 @@ __all__ = ["ENVIRONMENTS", "Environment", "missing_package"]
 
 ENVIRONMENTS: tuple[Environment, ...] = (
     *pendulum.ENVIRONMENTS,
+    *cartpole.ENVIRONMENTS,
     *dm_control_suite.ENVIRONMENTS,
     *reacher.ENVIRONMENTS,
     *pybullet_locomotion.ENVIRONMENTS,

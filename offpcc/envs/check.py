@@ -22,11 +22,21 @@ from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
 from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, make
 from offpcc.envs.rendering import backend
+from offpcc.envs.wrappers import bounds_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.foreign import ForeignCall
-from offpcc.utils.spaces import PackedDict, entries_of, has_images, is_image, may_be_meant_as_image
+from offpcc.utils.spaces import (
+    OneHot,
+    PackedDict,
+    entries_of,
+    has_images,
+    is_image,
+    may_be_meant_as_image,
+    one_hot,
+    random_action,
+)
 
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
@@ -137,7 +147,8 @@ def _can_be_examined(env: Env) -> bool:
             observations = PackedDict(observations)
         except UserError:
             return False
-    return isinstance(observations, Box) and isinstance(actions, Box) and actions.is_bounded()
+    is_bounded = isinstance(actions, Discrete) or (isinstance(actions, Box) and actions.is_bounded())
+    return isinstance(observations, Box) and is_bounded
 
 
 def _guarded(check: str, examination: Callable[[], Finding]) -> Finding:
@@ -193,7 +204,7 @@ def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
     """Yield the events of resets and random steps, episode after episode, without end.
 
     Args:
-        env: An environment whose action is a bounded Box.
+        env: An environment whose action is a bounded Box, or Discrete.
         seed: Seed of the first reset; None continues with the environment's generator.
         actions_seed: Seed of the actions.
 
@@ -201,13 +212,18 @@ def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
         BrokenEnvironment: The environment raised, or its return values do not follow Gymnasium's interface.
     """
     space = env.action_space
-    assert isinstance(space, Box)
+    assert isinstance(space, Box | Discrete)
     generator = np.random.default_rng(actions_seed)
     for episode in itertools.count(1):
         yield _event(f"the reset of episode {episode}", 2, env.reset, seed=seed)
         seed = None
         for step in itertools.count(1):
-            action = generator.uniform(space.low, space.high).astype(space.dtype)
+            if isinstance(space, OneHot):
+                action = random_action(space, generator)
+            elif isinstance(space, Discrete):
+                action = space.start + generator.integers(space.n)
+            else:
+                action = generator.uniform(space.low, space.high).astype(space.dtype)
             event = _event(f"step {step} of episode {episode}", 5, env.step, action)
             yield event
             if event.terminated or event.truncated:
@@ -526,12 +542,13 @@ def _versions() -> Finding:
 
 def _spaces(env: Env) -> Finding:
     actions = env.action_space
-    assert isinstance(actions, Box)
+    assert isinstance(actions, Box | Discrete)
     text = f"observation {_space_as_text(env.observation_space)}; action {_space_as_text(actions)}"
-    fixed = np.flatnonzero(actions.low == actions.high)
+    low, high = bounds_of(actions)
+    fixed = np.flatnonzero(low == high)
     if fixed.size:
         remedy = "leave it out of action_space, or give it different bounds"
-        return Finding("spaces", WARNING, f"action {fixed[0]} can only be {actions.low[fixed[0]]:.4g}; {text}", remedy)
+        return Finding("spaces", WARNING, f"action {fixed[0]} can only be {low[fixed[0]]:.4g}; {text}", remedy)
     entries = PackedDict(env.observation_space).entries if isinstance(env.observation_space, Dict) else {}
     for key, entry in entries.items():
         if isinstance(entry, Box) and may_be_meant_as_image(entry.shape, entry.dtype):
@@ -597,8 +614,11 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
     `is_finite` is False if random actions already gave NaN or infinity. Another finding reports that, so this check
     then ignores NaN and infinity.
     """
-    for value in (-1.0, 1.0, -1.5, 1.5):
-        action = np.full(env.action_space.shape or (), value, np.float32)
+    space = env.action_space
+    tried = {value: np.full(space.shape or (), value, np.float32) for value in (-1.0, 1.0, -1.5, 1.5)}
+    if isinstance(space, OneHot):
+        tried = {float(space.discrete.start + k): one_hot(k, len(space.low)) for k in range(len(space.low))}
+    for value, action in tried.items():
         try:
             env.reset(seed=seed)
             for step in range(1, 21):
@@ -613,6 +633,8 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
             signals.pass_on(error)
             remedy = "accept every action in action_space, including its bounds"
             return Finding("actions", FAULT, f"actions of {value:g} failed with {format_error(error)}", remedy)
+    if isinstance(space, OneHot):
+        return Finding("actions", OK, "all discrete actions are accepted")
     return Finding("actions", OK, "the bounds are accepted; beyond [-1, 1] actions are clipped")
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import gin
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Discrete
 
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, with_references
@@ -153,7 +153,8 @@ def make(
             the entry "state", and an array its entry "observation".
         shows_state: Whether observations contain the state; False for an environment in which an agent only acts.
         scale_actions: Whether to take float32 actions in [-1, 1] and scale them to the environment's bounds (see
-            `UnitAction`). Algorithms choose such actions, and training sets this.
+            `UnitAction`), or discrete actions as one-hot vectors. Algorithms choose such actions, and training sets
+            this.
         pack_observations: Whether to pack Dict observations (see `PackedObservation`), as training does; default: as
             `scale_actions`.
         lazy: Whether to make the environment at its first reset, or when something of it is needed, such as a space.
@@ -435,10 +436,12 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
+    if isinstance(space, Discrete):
+        return
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnsuitableEnvironment(
-            f"{name}: its actions are {space}, but offpcc is for continuous control and needs a Box "
-            "of floats; choose an environment that has one"
+            f"{name}: its actions are {space}, but offpcc needs a Box of floats or a Discrete space; convert them in "
+            "a gymnasium.ActionWrapper"
         )
     if len(space.shape) != 1 or space.shape[0] == 0:
         raise UnsuitableEnvironment(

@@ -25,9 +25,10 @@ class Environment:
         entry_point: "module:class" of the environment without its wrappers.
         max_episode_steps: The time limit, in environment steps.
         observation_shape: The shape of an observation.
-        action_size: The number of action dimensions.
+        action_size: The number of action dimensions, or of discrete actions.
         kwargs: Arguments of the entry point.
         wrappers: Wrappers in the order of application, outside of the time limit.
+        is_discrete: Whether actions are discrete.
         package: The pip package that it needs in addition to offpcc's own requirements, or None. The module of the
             package has the same name, with underscores.
     """
@@ -41,7 +42,13 @@ class Environment:
     action_size: int
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: tuple[WrapperSpec, ...] = ()
+    is_discrete: bool = False
     package: str | None = None
+
+    @property
+    def actions(self) -> str:
+        """The action space in a few words."""
+        return f"{self.action_size} discrete" if self.is_discrete else str(self.action_size)
 
     def variant(
         self, suffix: str, hidden: str, shape: tuple[int, ...], *wrappers: WrapperSpec, **kwargs: Any

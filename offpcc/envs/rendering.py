@@ -16,6 +16,12 @@ def has_screen() -> bool:
     return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
+def draw_without_screen(render_mode: str | None) -> None:
+    """Let Pygame draw in memory where there is no screen; it opens a video device even for this."""
+    if render_mode == "rgb_array" and not has_screen():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
 def choose_opengl() -> None:
     """Choose how MuJoCo renders without a screen: with EGL if it has a device, else with OSMesa, else not at all.
 

@@ -1,14 +1,17 @@
 """Actor networks: they map a summary to an action in [-1, 1]."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offpcc.networks.critics import DiscreteCritics
 from offpcc.networks.layers import head
 from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, within
+from offpcc.utils.spaces import one_hot
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 CLIP_ACTION = within(-1.0, 1.0)
@@ -135,6 +138,67 @@ class GaussianActor(nn.Module):
         z = (action - mean) * (-log_std).exp()
         log_density: Tensor = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi)
         return log_density.sum(-1, keepdim=True)
+
+
+class DiscreteActor(nn.Module):
+    """Actor for discrete actions: it scores each action, and chooses the one with the largest score plus noise.
+
+    Scores are logits of a policy, so Gumbel noise draws a sample of it; or Q values, see `ValueActor`.
+    """
+
+    def __init__(self, summary_dim: int, num_actions: int, hidden_dims: Sequence[int]) -> None:
+        super().__init__()
+        self.net = head(summary_dim, hidden_dims, num_actions)
+
+    def forward(self, summary: Tensor) -> Tensor:
+        """(..., H) -> scores (..., A)."""
+        scores: Tensor = self.net(summary)
+        return scores
+
+    def log_probs(self, summary: Tensor) -> Tensor:
+        """Return the log-probability of each action, (..., A)."""
+        return torch.log_softmax(self(summary), -1)
+
+    def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
+        """Return the action (..., A), one-hot, with the largest score plus `noise` (..., A), if given.
+
+        If a score is NaN or infinite, so is the action.
+        """
+        scores = self(summary) if noise is None else self(summary) + noise
+        best, choice = scores.max(-1, keepdim=True)
+        places = torch.arange(scores.shape[-1], device=scores.device)
+        action: Tensor = (choice == places).to(scores.dtype) + 0.0 * best
+        return action
+
+    def mirror(self) -> Mirror | None:
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
+        net = mirror_of(self.net)
+        return None if net is None else functools.partial(choose_best, net)
+
+
+class ValueActor(DiscreteActor):
+    """Actor that chooses the action with the largest Q of the first of these critics. They share their weights."""
+
+    def __init__(self, critics: DiscreteCritics) -> None:
+        nn.Module.__init__(self)
+        self.critics = critics
+
+    def forward(self, summary: Tensor) -> Tensor:
+        """(N, 1, H) -> Q values (N, 1, A)."""
+        values: Tensor = self.critics(summary.unsqueeze(0))[0]
+        return values
+
+    def mirror(self) -> Mirror | None:
+        """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
+        net = self.critics.mirror()
+        return None if net is None else functools.partial(choose_best, net)
+
+
+def choose_best(net: Callable[[Array], Array], summary: Array, noise: Array | None) -> Array:
+    """Return the action (N, A), one-hot, with the largest score `net(summary)` plus `noise`, if given."""
+    scores = net(summary) if noise is None else net(summary) + noise
+    best: Array = scores.max(-1, keepdims=True)
+    return one_hot(scores.argmax(-1), scores.shape[-1]) + 0.0 * best
 
 
 def squash(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,13 @@
-"""Critic networks: an ensemble of Q functions over summaries."""
+"""Critic networks: ensembles of Q functions over summaries, of continuous and of discrete actions."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLinear, HiddenLayers, concat_inputs, is_plain, layers_of, run_ensemble
+from offpcc.networks.layers import EnsembleLinear, HiddenLayers, concat_inputs, head, is_plain, layers_of, run_ensemble
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block, takes_kernels
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 
 
 class Critics(nn.Module):
@@ -70,3 +71,65 @@ class Critics(nn.Module):
             for layer in self.net:
                 x = run_ensemble(layer, x, remaining)
         return x.view(num, *rows, 1)
+
+
+class DiscreteCritics(nn.Module):
+    """N Q functions of discrete actions. Each gives the Q values of all A actions, or K quantiles of each.
+
+    Args:
+        num: N.
+        summary_dim: H.
+        num_actions: A.
+        hidden_dims: hidden layers of each network.
+        num_quantiles: K; 1 for the mean alone.
+        dueling: whether a second network gives the state's value, and Q = V + advantage - mean advantage (Wang et al.
+            2016, arXiv:1511.06581, eq. 9).
+    """
+
+    def __init__(
+        self,
+        num: int,
+        summary_dim: int,
+        num_actions: int,
+        hidden_dims: Sequence[int],
+        num_quantiles: int = 1,
+        dueling: bool = False,
+    ) -> None:
+        super().__init__()
+        self.num, self.num_actions, self.num_quantiles = num, num_actions, num_quantiles
+        self.nets = nn.ModuleList(head(summary_dim, hidden_dims, num_actions * num_quantiles) for _ in range(num))
+        self.values = nn.ModuleList(head(summary_dim, hidden_dims, num_quantiles) for _ in range(num * dueling))
+
+    def forward(self, summary: Tensor) -> Tensor:
+        """Return the Q values (N, B, T, A) of `summary` (N or 1, B, T, H): the mean of the quantiles."""
+        quantiles = self.quantiles(summary)
+        return quantiles.squeeze(-1) if self.num_quantiles == 1 else quantiles.mean(-1)
+
+    def quantiles(self, summary: Tensor) -> Tensor:
+        """Return the quantiles (N, B, T, A, K) of `summary` (N or 1, B, T, H)."""
+        rows, sizes = summary.expand(self.num, *summary.shape[1:]), (self.num_actions, self.num_quantiles)
+        q = torch.stack([net(x).unflatten(-1, sizes) for net, x in zip(self.nets, rows, strict=True)])
+        if not self.values:
+            return q
+        values = torch.stack([net(x).unsqueeze(-2) for net, x in zip(self.values, rows, strict=True)])
+        return values + q - q.mean(-2, keepdim=True)
+
+    def mirror(self) -> Mirror | None:
+        """Return the NumPy version of the first network, (N, H) -> Q values (N, A); None if a part has none."""
+        mirrors = mirrors_of(self.nets[0], *self.values[:1])
+        if mirrors is None:
+            return None
+        sizes = (-1, self.num_actions, self.num_quantiles)
+
+        def values(summary: Array) -> Array:
+            q: Array = mirrors[0](summary).reshape(sizes).mean(-1)
+            if len(mirrors) > 1:
+                q = mirrors[1](summary).mean(-1, keepdims=True) + q - q.mean(-1, keepdims=True)
+            return q
+
+        return values
+
+
+def of_actions(values: Tensor, action: Tensor) -> Tensor:
+    """Return the `values` (..., A) of the one-hot `action` (..., A): (..., 1)."""
+    return (values * action).sum(-1, keepdim=True)

@@ -31,6 +31,10 @@ class Noise:
         numbers: np.ndarray = self.acting.generator.standard_normal(shape, np.float32)
         return numbers
 
+    def gumbel(self, *shape: int) -> np.ndarray:
+        """Return standard Gumbel numbers (float32) for `act`: the largest logit plus such noise is a sample."""
+        return self.acting.generator.gumbel(size=shape).astype(np.float32)
+
     def uniform(self, like: Tensor) -> Tensor:
         """Return uniform numbers in [-1, 1) with the shape and dtype of `like`."""
         numbers = torch.rand(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)

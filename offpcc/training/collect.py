@@ -21,6 +21,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.networks.noise import Noise
 from offpcc.training.interaction import refuse_endless
 from offpcc.utils.rng import seed_global_generators
+from offpcc.utils.spaces import random_action
 
 STREAM = 5  # separates these generators from others with the same seed
 
@@ -80,7 +81,7 @@ def play(
     length = 0
     while True:
         if actor is None:
-            action = draws.uniform(-1.0, 1.0, action.shape).astype(np.float32)
+            action = random_action(env.action_space, draws)[None]
         else:
             step = Step(observation[None], action, np.full((1, 1), reward, np.float32), np.array([length == 0]))
             action, memory = actor.act(step, memory, deterministic=deterministic)

@@ -658,6 +658,11 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     rows = data.rows
+    if data.discrete is not None:
+        raise UserError(
+            f"{data.name}: its actions are {data.discrete}, but models are for continuous ones; choose an algorithm "
+            f"without a model, such as dcql"
+        )
     check_vectors(rows.observations.shape[1:], rows.observations.dtype, data.name)
     shape = rows.observations.shape[1:]
     known = next((name for name in names if name and find_rule(name, shape) is not None), "")

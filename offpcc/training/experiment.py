@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.construction import check_actions
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.algorithms.variants import TABLE
@@ -50,6 +51,7 @@ from offpcc.envs.guard import opened
 from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
+from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.training.dynamics import check_model_of, find_or_train, fingerprint, load_model, untrained_model
@@ -61,6 +63,7 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
 from offpcc.training.online import OnlinePhase, check_take_over, normalizes
+from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     AnyCallback,
@@ -87,6 +90,7 @@ from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.version import versions
 
+ActionSpace = spaces.Box | spaces.Discrete
 EPISODE_STATE = ("actions", "memory", "notes")  # of an interaction; None where the episodes start again
 CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
@@ -564,7 +568,9 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         seen = data.observation_space, data.action_space
     assert seen is not None
     observations, actions = seen
-    assert isinstance(observations, spaces.Box) and isinstance(actions, spaces.Box)
+    assert isinstance(observations, spaces.Box) and isinstance(actions, ActionSpace)
+    if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
+        check_actions(algorithm_class, actions, spec.env or (data.name if data else "the data"))
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         own = with_memory(algorithm_class, spec)
         algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **own)
@@ -613,7 +619,16 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
                 nonlocal imagination
                 imagination = imagine(buffer, {**sizes, "num_envs": 1})
                 buffer = imagination.buffer
-            interaction = Interaction(played, algorithm, buffer, spec.seed, spec.longest_episode)
+            parts = algorithm, buffer, spec.seed, spec.longest_episode
+            if isinstance(played, RayEnvironments) and not played.lockstep:
+                if not isinstance(algorithm, ActorCritic):
+                    raise UserError(
+                        f"{algorithm_class.__name__} cannot be sent to the actors of environments.ray_address; derive "
+                        f"it from ActorCritic, or set environments.lockstep=True"
+                    )
+                interaction: Interaction = RemoteInteraction(played, *parts)
+            else:
+                interaction = Interaction(played, *parts)
         if isinstance(played, LocalEnvironments) and played.shared_with_tests:
             assert tests is not None
             tests.shared = interaction
@@ -695,7 +710,7 @@ def real_part(buffer: Any) -> Any:
 
 
 def get_model(
-    spec: RunSpec, data: OfflineDataset | None, observations: spaces.Box, actions: spaces.Box
+    spec: RunSpec, data: OfflineDataset | None, observations: spaces.Box, actions: ActionSpace
 ) -> DynamicsModel:
     """Return the model of a run: the given one, one of the same data, or a new one, which is trained first.
 
@@ -705,6 +720,7 @@ def get_model(
         UserError: the given model is of other data or sizes, or the data are not suited to a model.
     """
     names = [spec.env or ""]
+    assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
     if data is None:
         return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed)
     if spec.model is not None:
@@ -715,7 +731,7 @@ def get_model(
 
 
 def _algorithm_online(
-    spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: spaces.Box
+    spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: ActionSpace
 ) -> ActorCritic:
     """Return the algorithm of the online phase: the one of the dataset, or another one that can take over.
 
@@ -796,7 +812,7 @@ def _line_of_user(error: Exception) -> str:
 def build_buffer(
     algorithm: ActorCritic,
     observations: spaces.Box,
-    actions: spaces.Box,
+    actions: ActionSpace,
     arguments: Mapping[str, Any],
     buffer_class: BufferBuilder | None = None,
 ) -> ReplayBuffer | RecurrentReplayBuffer:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.agent import Agent
 from offpcc.core import Memory, State
+from offpcc.envs.wrappers import bounds_of
 from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
@@ -100,10 +101,11 @@ class ActorStep(nn.Module):
         action: the output that is the action.
     """
 
-    low: Tensor
+    low: Tensor  # these are of `ActionScale`
     high: Tensor
     centre: Tensor
     radius: Tensor
+    start: Tensor  # this is of `ActionIndex`
 
     def __init__(self, agent: Agent) -> None:
         super().__init__()
@@ -129,8 +131,10 @@ class ActorStep(nn.Module):
         meaning = "last action in [-1, 1]; zeros at the first step of an episode, then what the last step returned"
         before = [Port(PREVIOUS_ACTION, (algorithm.action_dim,), "float32", meaning)] if reads_actions else []
         self.states = before + memory
-        dtype = str(np.result_type(*(np.asarray(value).dtype for value in scale), np.float32))
-        self.action = Port("action", tuple(space.shape), dtype, "action in the units of the environment")
+        dtype, meaning = str(np.result_type(*(np.asarray(value).dtype for value in scale), np.float32)), "in the units"
+        if isinstance(space, spaces.Discrete):
+            dtype, meaning = "int64", "a whole number"
+        self.action = Port("action", tuple(space.shape or ()), dtype, f"action, {meaning} of the environment")
 
     @property
     def inputs(self) -> list[Port]:
@@ -157,8 +161,11 @@ class ActorStep(nn.Module):
         parts = iter([known[port.name] for port in self.states if port.name != PREVIOUS_ACTION])
         memory = map_state(lambda _: next(parts), self._memory)
         unit, memory = self._algorithm.act_on_tensors(inputs, memory, True)
-        stretched = self.centre + unit.reshape(rows, *self.action.shape) * self.radius
-        action = torch.minimum(torch.maximum(stretched, self.low), self.high)
+        if self.action.dtype == "int64":
+            action = self.start + unit.argmax(-1)
+        else:
+            stretched = self.centre + unit.reshape(rows, *self.action.shape) * self.radius
+            action = torch.minimum(torch.maximum(stretched, self.low), self.high)
         after = [unit] if any(port.name == PREVIOUS_ACTION for port in self.states) else []
         return action, *after, *_leaves(memory)
 
@@ -261,6 +268,7 @@ def export(
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)
     latency = _latency(step, agent, run)
+    low, high = bounds_of(agent.action_space)
     contract = {
         "format": FORMAT,
         "offpcc": __version__,
@@ -273,8 +281,8 @@ def export(
         "outputs": [port.plain() for port in step.outputs],
         "state": [{"input": port.name, "output": f"next_{port.name}", "reset": 0} for port in step.states],
         "action": {
-            "low": agent.action_space.low.tolist(),
-            "high": agent.action_space.high.tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
             "deterministic": True,
         },
         "inside": ["normalisation of observations", "scale and bounds of actions"],
@@ -422,7 +430,7 @@ def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
         UserError: it is larger than rounding explains.
     """
     draw, differences = np.random.default_rng(0), []
-    radius = np.maximum(agent._scale.radius, np.finfo(np.float32).tiny)
+    radius = np.maximum(getattr(agent._scale, "radius", 1.0), np.finfo(np.float32).tiny)
     for rows, num_steps in ((1, STEPS), (ROWS, 20)):
         agent.reset(num_envs=rows)
         state = [np.zeros((rows, *port.shape), port.dtype) for port in step.states]
@@ -434,8 +442,8 @@ def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
             differences.append(float(np.abs((action - expected) / radius).max()))
             reward = draw.normal(size=(rows, 1)).astype(np.float32)
     agent.reset()
-    # An agent that chooses the best of many actions may choose another one where two are equally good up to rounding.
-    share = 1.0 if agent.algorithm.acts_by_actor else 0.9
+    # An agent that chooses the best of several actions may choose another one if two are equally good up to rounding.
+    share = 1.0 if agent.algorithm.acts_by_actor and not agent.algorithm.is_discrete else 0.9
     if not np.quantile(differences, share) <= TOLERANCE:
         raise UserError(
             f"actions of the exported actor differ from the agent's by up to {max(differences):.2g} in [-1, 1], more "

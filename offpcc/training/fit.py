@@ -593,7 +593,7 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
             logs.append(make_logger(folder.path))
     if tracking_wanted(spec.track):
         with report_errors("Weights & Biases"):
-            details = folder.details()
+            details, model = folder.details(), experiment.imagination
             tracked = WandbLogger(
                 folder.path,
                 environment=spec.label,
@@ -603,6 +603,8 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
                 run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),
+                goes_online="env_step" in columns,
+                model_errors=() if model is None else model.model.facts.get("holdout_errors", ()),
                 announce=console.print,
             )
             logs.append(tracked)
@@ -637,7 +639,8 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
     with report_errors("the learning curve"), loading.LOCK:  # matplotlib has one style for all threads
         plot_run(folder.path, folder.curve)
         logger.artifact("curve", folder.curve)
-    logger.artifact("actor", folder.actor())
+    for file in filter(Path.is_file, (folder.actor_last, folder.actor_best)):
+        logger.artifact("actor", file)
     if experiment.tests is None or experiment.tests.shared is not None:  # a video needs a second environment
         return
     with report_errors("the video"):

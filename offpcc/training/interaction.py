@@ -15,6 +15,7 @@ from offpcc.envs.vector.base import Environments, Observations, StepResult
 from offpcc.networks.states import map_state
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
+from offpcc.utils.spaces import action_size, random_action
 
 
 @gin.configurable("episodes", module="offpcc")  # type: ignore[untyped-decorator]
@@ -94,7 +95,7 @@ class Interaction:
     def _start(self) -> None:
         self.environments.start(self.over, self.observations)
         if self.actions is None:
-            self.actions = np.zeros((self.num_envs, int(np.prod(self.environments.action_space.shape))), np.float32)
+            self.actions = np.zeros((self.num_envs, action_size(self.environments.action_space)), np.float32)
         self.actions[self.over], self.rewards[self.over] = 0.0, 0.0
         self.returns[self.over], self.lengths[self.over] = 0.0, 0
         self.over[:] = False
@@ -103,7 +104,7 @@ class Interaction:
         if explore_at_random:
             random = np.zeros_like(self.actions)
             for number, randomness in enumerate(self.randomness):
-                random[number] = randomness.generator.uniform(-1.0, 1.0, random.shape[1])
+                random[number] = random_action(self.environments.action_space, randomness.generator)
             if self.algorithm.memoryless:
                 return random
         is_first = (self.lengths == 0).astype(np.float32)

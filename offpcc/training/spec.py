@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import inspect
 import math
 import os
@@ -48,7 +47,7 @@ from offpcc.networks import Recurrent
 from offpcc.training.dynamics import ModelTraining
 from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
-from offpcc.training.loggers import Logger, tracking_wanted
+from offpcc.training.loggers import Logger, check_installed, tracking_wanted
 from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, online_options
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, tell
@@ -310,10 +309,8 @@ class RunSpec:
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
         check("build", rules_of(cls.make), given)
-        if tracking_wanted(track) and importlib.util.find_spec("wandb") is None:
-            raise UserError(
-                "following a run in Weights & Biases needs its package: pip install wandb, or leave --track out"
-            )
+        if tracking_wanted(track):
+            check_installed()
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
         check_settings(**training or {})
         refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)

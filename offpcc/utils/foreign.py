@@ -97,6 +97,13 @@ class _Thread(threading.local):
 _thread = _Thread()
 _exit = os._exit
 _installed = False  # replace os._exit once only, because other code may replace it, too
+_is_replaceable = False  # see `allow_exit`
+
+
+def allow_exit() -> None:
+    """Let environments end this process by os._exit, because another process starts a new one in its place."""
+    global _is_replaceable
+    _is_replaceable = True
 
 
 def _nothing() -> None:
@@ -111,7 +118,7 @@ def _install() -> None:
 
 def _refuse_exit(status: int) -> NoReturn:
     # In a multiprocessing child, os._exit is allowed: the parent sees the exit code.
-    if _thread.depth and multiprocessing.parent_process() is None:
+    if _thread.depth and multiprocessing.parent_process() is None and not _is_replaceable:
         raise MisuseError(f"called os._exit({status})", "raise an exception instead")
     _exit(status)
 

@@ -1,4 +1,4 @@
-"""Observation spaces: images, and Dict observations packed into bytes. This module needs no torch."""
+"""Spaces: images, Dict observations packed into bytes, discrete actions as one-hot vectors. It needs no torch."""
 
 from __future__ import annotations
 
@@ -305,6 +305,61 @@ def without_state(space: spaces.Dict, key: str | None) -> Any:
     rest = {name: entry for name, entry in space.items() if name != key}
     is_plain = list(rest) == [OBSERVATION] and isinstance(rest[OBSERVATION], spaces.Box)
     return rest[OBSERVATION] if is_plain else spaces.Dict(rest)
+
+
+class OneHot(spaces.Box):
+    """Discrete actions as one-hot vectors (A,) in float32, which networks, buffers and previous actions use.
+
+    Args:
+        discrete: the environment's space of A actions.
+    """
+
+    def __init__(self, discrete: spaces.Discrete) -> None:
+        self.discrete = discrete
+        super().__init__(0.0, 1.0, (int(discrete.n),), np.float32)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the spaces of the environments."""
+        return isinstance(other, OneHot) and bool(self.discrete == other.discrete)
+
+    def __hash__(self) -> int:
+        """Return the hash of the number of actions."""
+        return hash(self.shape)
+
+    def __repr__(self) -> str:
+        """Return the space as text."""
+        return f"OneHot({self.discrete})"
+
+    def __reduce__(self) -> Any:
+        """Return how to build the space again, for copies and other processes."""
+        return type(self), (self.discrete,)
+
+    def sample(self, mask: Any = None, probability: Any = None) -> np.ndarray:
+        """Return a random action."""
+        return random_action(self, self.np_random)
+
+    def contains(self, x: Any) -> bool:
+        """Check whether `x` is a vector of zeros and a single one."""
+        return super().contains(x) and float(np.sum(x)) == float(np.max(x)) == 1.0
+
+
+def action_size(space: spaces.Space[Any]) -> int:
+    """Return the size A of an action as networks read it: its numbers, or the number of discrete actions."""
+    return int(space.n) if isinstance(space, spaces.Discrete) else math.prod(space.shape or (1,))
+
+
+def random_action(space: spaces.Space[Any], generator: np.random.Generator) -> np.ndarray:
+    """Return a random action as networks read it, (A,) in float32: uniform in [-1, 1], or one-hot."""
+    size = action_size(space)
+    if isinstance(space, OneHot | spaces.Discrete):
+        return one_hot(generator.integers(size), size)
+    return generator.uniform(-1.0, 1.0, size).astype(np.float32)
+
+
+def one_hot(choices: Any, num: int) -> np.ndarray:
+    """Return whole numbers (...) from 0 to `num` - 1 as one-hot vectors (..., num) in float32."""
+    rows: np.ndarray = np.asarray(choices)[..., None] == np.arange(num)
+    return rows.astype(np.float32)
 
 
 def _unlike(key: str, array: np.ndarray, space: spaces.Space[Any]) -> str:

@@ -10,10 +10,28 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from offpcc.algorithms import ALGORITHMS, AWAC, BCQ, CQL, CRR, DDPG, FQL, RLPD, SAC, SACN, TD3, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import (
+    ALGORITHMS,
+    AWAC,
+    BCQ,
+    CQL,
+    CRR,
+    DDPG,
+    FQL,
+    QRDQN,
+    RLPD,
+    SAC,
+    SACN,
+    TD3,
+    TD3BC,
+    CalQL,
+    DiscreteCRR,
+    DiscreteSAC,
+    ReBRAC,
+)
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
@@ -87,9 +105,19 @@ class Case(NamedTuple):
             **({"vae_hidden_dims": (10,), "num_acting_samples": 20} if issubclass(self.cls, BCQ) else {}),
             **({"lagrange_threshold": 1.0} if issubclass(self.cls, CQL) else {}),
             **({"num_critics": 3} if self.cls.default_num_critics > 3 else {}),
+            **({"initial_epsilon": 1.0} if self.cls.acts_by_values else {}),
+            **({"num_quantiles": 3} if issubclass(self.cls, QRDQN) else {}),
             **options,
         }
-        return self.cls(IMAGES if self.images else VECTORS, ACTIONS, seed=seed, **options)
+        return self.cls(IMAGES if self.images else VECTORS, self.actions, seed=seed, **options)
+
+    @property
+    def actions(self):
+        return Discrete(ACTION_DIM) if self.cls.is_discrete else ACTIONS
+
+    def drawn_actions(self, draw, *shape):
+        numbers = torch.tanh(torch.randn(*shape, ACTION_DIM, generator=draw))
+        return (numbers == numbers.amax(-1, keepdim=True)).float() if self.cls.is_discrete else numbers
 
     def observations(self, draw, *shape):
         if self.images:
@@ -108,10 +136,10 @@ class Case(NamedTuple):
         place = exists.view(rows, steps + 1, *(1,) * (observations.dim() - 2))
         following = torch.cat([counted[:, 1:], counted[:, :1] & False], 1)
         own = torch.Generator().manual_seed(seed + 1_000)
-        next_actions = torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=own))
+        next_actions = self.drawn_actions(own, rows, steps)
         return Batch(
             torch.where(place, observations, 255 if self.images else NAN),
-            torch.where(counted, torch.tanh(torch.randn(rows, steps, ACTION_DIM, generator=draw)), NAN),
+            torch.where(counted, self.drawn_actions(draw, rows, steps), NAN),
             torch.where(counted, torch.randn(rows, steps, 1, generator=draw), NAN),
             torch.where(counted, ended.float(), NAN),
             exists.float(),
@@ -137,10 +165,18 @@ class Case(NamedTuple):
 
 
 # An algorithm whose networks are those of another one needs no other cell than the LSTM.
-WITH_CELLS = [cls for cls in ALGORITHMS.values() if not issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL | RLPD)]
+WITH_CELLS = [
+    cls
+    for cls in ALGORITHMS.values()
+    if not (cls.is_discrete or issubclass(cls, AWAC | SACN | ReBRAC | CalQL | FQL | RLPD))
+]
+# Algorithms for discrete actions have the encoders of the others, so few of those that see images are enough.
+LEFT_OUT = {name for name, cls in ALGORITHMS.items() if cls.is_discrete and TABLE[name].images}
+LEFT_OUT -= {"cdqn", "crdsac_s", "cdbcq", "crdcrr"}
 CASES = [
     Case(name, cell)
     for name, cls in ALGORITHMS.items()
+    if name not in LEFT_OUT
     for cell in ((None,) if not TABLE[name].memory else ("lstm", "gru", "rnn") if cls in WITH_CELLS else ("lstm",))
 ]
 # Of the other memories, one algorithm of each kind is enough: separate and shared encoders, images, no critics, a VAE.
@@ -244,9 +280,9 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
-        assert case.cls.default_num_critics == {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}.get(
-            case.plain, 2
-        )
+        numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}
+        numbers |= dict.fromkeys(("dqn", "qrdqn", "dbcq", "dcql"), 1)
+        assert case.cls.default_num_critics == numbers.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
         memory = agent.shared_encoder if case.shared else agent.actor_encoder
@@ -265,7 +301,9 @@ def test_summaries_have_their_shapes(case):
     assert h.q.shape == (own, rows, steps, dim)
     assert h.target_q.shape == (own, rows, steps + 1, dim)
     assert not h.next_pi.requires_grad and not h.target_q.requires_grad and not h.v.requires_grad
-    if case.cls.has_critics:
+    if case.cls.is_discrete and case.cls.has_critics:
+        assert agent.critics(h.q).shape == (agent.critics.num, rows, steps, ACTION_DIM)
+    elif case.cls.has_critics:
         assert agent.critics(h.q, torch.zeros(rows, steps, ACTION_DIM)).shape == (
             agent.critics.num, rows, steps, 1
         )  # fmt: skip
@@ -330,6 +368,9 @@ OWNED = {  # which modules each loss trains
     "bc": {"actor": {"shared_encoder", "actor_encoder", "actor"}},
     "others": {"critic": {"shared_encoder", "critic_encoders", "critics"}, "actor": {"actor_encoder", "actor"}},
 }
+OWNED["dbc"] = OWNED["bc"]
+OF_VALUES = {"shared_encoder", "actor_encoder", "critic_encoders", "actor", "critics"}
+OWNED |= {name: {"critic": OF_VALUES} for name in ("dqn", "qrdqn", "dbcq", "dcql")}
 OWNED["iql"] = {"value": {"value"}, **OWNED["others"]}
 OWNED["bcq"] = {"vae": {"vae"}, **OWNED["others"]}
 
@@ -354,7 +395,7 @@ def test_gradients_stay_where_they_belong(case):
     passed = {"actor": {"critics"}}  # a gradient through the critics' heads, which `minimize` asks for in vain
     assert {name for name, part in vars(agent).items() if isinstance(part, Optimizer)} == {
         *(f"{name}_optimizer" for name in owned),
-        *(["alpha_optimizer"] if isinstance(agent, SAC) else []),
+        *(["alpha_optimizer"] if isinstance(agent, SAC | DiscreteSAC) else []),
         *(["multiplier_optimizer"] if isinstance(agent, CQL) else []),
     }
     for name, parts in owned.items():
@@ -363,7 +404,7 @@ def test_gradients_stay_where_they_belong(case):
         assert with_gradient() - passed.get(name, set()) == learning & parts
         getattr(agent, f"{name}_optimizer").minimize(loss)
         assert with_gradient() == learning & parts
-    if isinstance(agent, SAC):
+    if isinstance(agent, SAC | DiscreteSAC):
         agent.temperature.loss(agent.actor_loss(agent.summarize(batch), batch)[1]).backward()
         assert with_gradient() == {"temperature"}
 
@@ -635,7 +676,7 @@ def test_the_mode_is_the_same_twice_and_takes_no_noise(case):
     assert generators(agent) == before
     assert not np.array_equal(act_along(agent, case), act_along(agent, case, deterministic=False))
     assert generators(agent) != before
-    assert not np.array_equal(*(act_along(agent, case, deterministic=False) for _ in range(2)))
+    assert not np.array_equal(*(act_along(agent, case, number=20, deterministic=False) for _ in range(2)))
 
 
 @every_name
@@ -650,9 +691,12 @@ def test_seeds(case):
     assert_equal(parameters(first), parameters(second))
     assert_equal(first_stats, second_stats)
     for deterministic in (True, False):
-        ours, theirs = (act_along(agent, case, deterministic=deterministic) for agent in (first, second))
+        ours, theirs, others = (
+            act_along(agent, case, number=20, deterministic=deterministic) for agent in (first, second, other)
+        )
         np.testing.assert_array_equal(ours, theirs)
-        assert not np.allclose(ours, act_along(other, case, deterministic=deterministic))
+        # Two agents for discrete actions may choose the same ones.
+        assert (case.cls.is_discrete and deterministic) or not np.allclose(ours, others)
     assert not torch.equal(case.build(1).noise.normal(torch.zeros(3)), case.build(2).noise.normal(torch.zeros(3)))
 
 
@@ -709,7 +753,7 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
 def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     options, tried = {}, {"encoder_lr": 0.3, "augmentation": RandomShift(9), "gamma": 0.5, "polyak": 0.1}
     tried |= {
-        "num_critics": 4,
+        **({} if case.cls.acts_by_values else {"num_critics": 4}),
         "layer_norm": not case.cls.default_layer_norm,
         "n_step": 2,
         "reward_scale": 3.0,
@@ -723,6 +767,13 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     }
     if issubclass(case.cls, CQL):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
+    if case.cls.acts_by_values:
+        tried["actor_lr"] = 0.3
+    if issubclass(case.cls, DiscreteSAC):
+        options, tried = {"autotune": True}, {**tried, "target_entropy_ratio": 0.9, "alpha_lr": 0.3}
+    if issubclass(case.cls, DiscreteCRR):
+        options = {"weight_type": "binary" if case.images else "exp"}
+        tried |= {"temperature": 9.0, "max_advantage_weight": 1e-3}
     if issubclass(case.cls, AWAC):
         tried |= {"temperature": 9.0, "max_advantage_weight": 1e-3, "num_samples": 3}
     if issubclass(case.cls, CRR):
@@ -808,7 +859,7 @@ def test_a_saved_actor_needs_none_of_gins_bindings(case, tmp_path):
         Recurrent.use_previous_action = True
         ActorCritic.hidden_dims = (6,)
     """)
-    agent = case.cls(IMAGES, ACTIONS, seed=1)
+    agent = case.cls(IMAGES, case.actions, seed=1)
     save_actor(agent, tmp_path / "actor.pt")
     gin.clear_config()
     loaded = load_actor(tmp_path / "actor.pt")
@@ -869,6 +920,9 @@ def test_encoder_lr_and_actor_lr(case):
         for number in range(case.delay):
             agent.update_networks(case.batch(number))
         present = {name for name, part in modules(agent).items() if next(part.parameters(), None) is not None}
+        if case.cls.acts_by_values:  # the Q network acts
+            resting = resting - {"actor"} if "actor_lr" in options and "lr" not in options else resting
+            resting = resting | ({"actor"} if "lr" in options else set())
         assert moved(agent, before) & (heads | encoders) == present & (heads | encoders) - resting
 
 

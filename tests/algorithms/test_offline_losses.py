@@ -1,7 +1,6 @@
 """Every loss of the offline algorithms and its gradients against the papers' equations, and the traps inside them."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,17 +9,17 @@ from references import (
     ACTION_DIM,
     ENCODERS,
     SPACES,
-    Row,
     actor_output,
     assert_same,
     build,
     data,
     gaussian,
     gradients,
+    mean,
     n_step_target,
     output,
     q_value,
-    read,
+    rows_read,
 )
 from torch.distributions import Normal, kl_divergence
 
@@ -34,34 +33,6 @@ DOUBLE = {"dtype": torch.float64}
 
 
 # The reference --------------------------------------------------------------------------------------------------
-
-
-class Read(NamedTuple):
-    """What the networks make of one row: summaries of its observations 1 ... L+1."""
-
-    row: Row
-    place: int  # of the row in the batch
-    begin: int  # of the row's first step
-    pi: list
-    next_pi: list
-    qs: list  # one list for each critic's encoder
-    target_qs: list
-
-
-def rows_read(agent, rows):
-    place = max(row.burn_in for row in rows)  # a row's first counted step stands here in the batch
-    for i, row in enumerate(rows):
-        shared = read(agent.shared_encoder, row.observations, row)
-        if not agent.has_critics:
-            yield Read(row, i, place - row.burn_in, read(agent.actor_encoder, shared, row), [], [], [])
-            continue
-        pi = read(agent.actor_encoder, [h.detach() for h in shared], row)
-        qs = [read(encoder, shared, row) for encoder in agent.critic_encoders]
-        with torch.no_grad():
-            below = read(agent.target_shared_encoder, row.observations, row)
-            next_pi = read(agent.target_actor_encoder, below, row) if agent.has_target_actor else pi
-            target_qs = [read(encoder, below, row) for encoder in agent.target_critic_encoders]
-        yield Read(row, i, place - row.burn_in, pi, next_pi, qs, target_qs)
 
 
 class Draws:
@@ -94,10 +65,6 @@ def squared_errors(agent, seen, values):
     for t in row.counted:
         y = n_step_target(row, values, t, agent.n_step, agent.reward_scale, agent.reward_shift)
         yield ((all_q(agent, seen, t, row.actions[t]) - y) ** 2).sum()
-
-
-def mean(terms):
-    return torch.stack(list(terms)).mean()
 
 
 def bc_reference(agent, rows, draws):

@@ -44,7 +44,8 @@ COMMANDS = [
     (
         "TRAIN --algo nope",
         "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
-        "rlpd, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, epistemic_penalty, aleatoric_partitioning, "
+        "rlpd, dqn, qrdqn, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
+        "epistemic_penalty, aleatoric_partitioning, "
         "epistemic_partitioning, and variants",
         "`offpcc --help`",
     ),
@@ -306,7 +307,7 @@ OTHER_COMMANDS = [
     ("COLLECT --device cpu", "--device cpu", "no effect"),
     ("COLLECT --env nowhere-v0", "nowhere-v0"),
     ("COLLECT --env exits:x-v0", "exits", "correct"),
-    ("COLLECT --env CartPole-v1", "Discrete"),
+    ("COLLECT --env Blackjack-v1", "Tuple"),
     ("COLLECT --config no.gin", "no.gin"),
     ("COLLECT --minari nonsense", "nonsense", "D4RL/door/human-v2"),
     ("COLLECT --minari ../x-v0", "../x-v0", "D4RL/door/human-v2"),

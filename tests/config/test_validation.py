@@ -7,10 +7,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, DDPG, EDAC, FQL, IQL, SAC, TD3, TD3BC, ActorCritic, CalQL, ReBRAC
+from offpcc.algorithms import (
+    AWAC,
+    BC,
+    BCQ,
+    CQL,
+    CRR,
+    DDPG,
+    DQN,
+    EDAC,
+    FQL,
+    IQL,
+    QRDQN,
+    SAC,
+    TD3,
+    TD3BC,
+    ActorCritic,
+    CalQL,
+    DiscreteBCQ,
+    DiscreteCQL,
+    DiscreteCRR,
+    DiscreteSAC,
+    ReBRAC,
+)
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC
@@ -57,7 +79,8 @@ def built(cls, **given):
     if issubclass(cls, Cell):
         return cls(3, 4, 1, **given)
     if issubclass(cls, ActorCritic):
-        return cls(IMAGES if cls is ConvolutionalSAC else VECTORS, ACTIONS, **{"hidden_dims": (4,), **given})
+        actions = Discrete(2) if cls.is_discrete else ACTIONS
+        return cls(IMAGES if cls is ConvolutionalSAC else VECTORS, actions, **{"hidden_dims": (4,), **given})
     if issubclass(cls, ReplayBuffer | RecurrentReplayBuffer):
         return cls(VECTORS, ACTIONS, **given)
     if cls is DynamicsModel:
@@ -180,6 +203,18 @@ REFUSED = [
     (CQL, "max_q_backup", 1, f"1; {FLAG}"),
     (CQL, "backup_entropy", "no", f"'no'; {FLAG}"),
     (CQL, "bc_steps", -1, f"-1; {COUNT_OR_ZERO}"),
+    (DQN, "double", 1, f"1; {FLAG}"),
+    (DQN, "dueling", "yes", f"'yes'; {FLAG}"),
+    (DQN, "target_update_interval", 0, f"0; {COUNT}"),
+    (DQN, "initial_epsilon", 1.5, f"1.5; {FRACTION}{OR_NONE}"),
+    (DQN, "final_epsilon", -0.1, f"-0.1; {FRACTION}"),
+    (DQN, "epsilon_steps", -1, f"-1; {COUNT_OR_ZERO}"),
+    (QRDQN, "num_quantiles", 0, f"0; {COUNT}"),
+    (DiscreteSAC, "target_entropy_ratio", 1.1, f"1.1; {FRACTION}"),
+    (DiscreteBCQ, "threshold", 2, f"2; {FRACTION}"),
+    (DiscreteBCQ, "logits_weight", -1.0, f"-1.0; {AMOUNT}"),
+    (DiscreteCQL, "conservative_weight", -1.0, f"-1.0; {AMOUNT}"),
+    (DiscreteCRR, "temperature", 0.0, "0.0; it has to be a number above 0"),
     (BCQ, "phi", -0.05, f"-0.05; {AMOUNT}"),
     (BCQ, "lmbda", 1.75, f"1.75; {FRACTION}"),
     (BCQ, "num_samples", 0.5, f"0.5; {COUNT}"),

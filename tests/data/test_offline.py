@@ -225,11 +225,19 @@ def test_online_offline_algorithms_do_not_normalise_by_default(algo):
 def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recwarn):
     for algo, entry in TABLE.items():
         if entry.memory is None and not entry.images and not entry.cls.imagination:
-            build("pendulum-v0", algo, algorithm=TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})).close()
+            env = "cartpole-v0" if entry.cls.is_discrete else "pendulum-v0"
+            build(env, algo, algorithm=TINY | ({"vae_hidden_dims": (8,)} if algo == "bcq" else {})).close()
     build("pendulum-v0", "mbpo", algorithm=TINY).close()
     offpcc.RecurrentBC("pendulum-v0", hidden_dims=(8,), hidden_dim=4).close()
     told = [str(one.message) for one in recwarn.list]
-    assert [text.split(" is made for recorded data, but no ")[0] for text in told] == [*OFFLINE, "rbc"]
+    assert [text.split(" is made for recorded data, but no ")[0] for text in told] == [
+        *OFFLINE,
+        "dbc",
+        "dbcq",
+        "dcql",
+        "dcrr",
+        "rbc",
+    ]
     assert told[-1].endswith(
         "does not improve; name one with dataset=, or choose an algorithm for learning online, such as rsac"
     )
@@ -708,7 +716,7 @@ SINGLE_STEPS = {"timeouts": np.ones(STEPS, bool), "next_observations": np.ones((
         (
             "td3_bc",
             {"actions": np.zeros(STEPS, np.int64)},
-            ["odd.hdf5: its actions are whole", "action_range"],
+            ["odd has the actions Discrete", "choose dcql"],
         ),
         ("riql", NO_ENDS, ["does not say where any episode ends", "dataset.max_episode_steps"]),
         ("calql", NO_ENDS, ["CalQL reads the return from each step on", "dataset.max_episode_steps"]),

@@ -461,7 +461,7 @@ def test_a_reward_that_is_no_number_breaks_offpccs_own_wrappers(find):
 @pytest.mark.parametrize(
     ("actions", "observations", "words"),
     [
-        (Discrete(3), Healthy.observation_space, "continuous control"),
+        (MultiDiscrete([3, 2]), Healthy.observation_space, "a Box of floats or a Discrete space"),
         (Box(-np.inf, np.inf, (1,), np.float32), Healthy.observation_space, "low bound of action 0 is -inf"),
         (Healthy.action_space, Discrete(3), "FlattenObservation"),
     ],

@@ -122,6 +122,39 @@ class Odd(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, self.info
 
 
+class Rich(Lamp):
+    """Shows two numbers; its info holds a state of three, which no attribute state_space announces."""
+
+    observation_space = spaces.Box(0, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        return observation, {"state": np.full(3, self.steps)}
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"state": np.full(3, self.steps)}
+
+    def observe(self):
+        return super().observe()["place"]
+
+
+def test_a_wrapper_that_hides_leaves_the_environments_own_state():
+    wrappers = [functools.partial(KeepIndices, indices=(0,)), functools.partial(Flicker, probability=0.5)]
+    env = make(Rich, wrappers=wrappers, state="info", scale_actions=True)
+    packed = [env.reset(seed=0)[0], *(env.step(np.zeros(1, np.float32))[0] for _ in range(20))]
+    observations, states = env.observation_space.split_state(np.stack(packed))
+    assert observations.shape == (21, 1)
+    np.testing.assert_array_equal(states, np.arange(21)[:, None].repeat(3, 1))
+
+
+def test_hidden_parts_of_data_are_not_the_environments_own_state(tmp_path):
+    offpcc.collect(Rich, None, steps=40, seed=1).save(file := tmp_path / "data.hdf5")
+    env = make(Rich, wrappers=[functools.partial(KeepIndices, indices=(0,))], state="info", scale_actions=True)
+    with pytest.raises(UserError, match="holds no states, which"):
+        read(file, env, state="info")
+
+
 @pytest.mark.parametrize(
     "env, state, words",
     [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from offpcc.core import Batch
 from offpcc.networks import Identity, Recurrent
@@ -199,6 +199,39 @@ def n_step_target(row, values, t, n, scale=1.0, shift=0.0):
     return total + discount * values[k]
 
 
+class Read(NamedTuple):
+    """What the networks make of one row: summaries of its observations 1 ... L+1."""
+
+    row: Row
+    place: int  # of the row in the batch
+    begin: int  # of the row's first step
+    pi: list
+    next_pi: list
+    qs: list  # one list for each critic's encoder
+    target_qs: list
+
+
+def rows_read(agent, rows):
+    place = max(row.burn_in for row in rows)  # a row's first counted step stands here in the batch
+    for i, row in enumerate(rows):
+        shared = read(agent.shared_encoder, row.observations, row)
+        if not agent.has_critics:
+            yield Read(row, i, place - row.burn_in, read(agent.actor_encoder, shared, row), [], [], [])
+            continue
+        below = shared if agent.acts_by_values else [h.detach() for h in shared]
+        pi = read(agent.actor_encoder, below, row)
+        qs = [pi] if agent.acts_by_values else [read(encoder, shared, row) for encoder in agent.critic_encoders]
+        with torch.no_grad():
+            below = read(agent.target_shared_encoder, row.observations, row)
+            next_pi = read(agent.target_actor_encoder, below, row) if agent.has_target_actor else pi
+            target_qs = [read(encoder, below, row) for encoder in agent.target_critic_encoders]
+        yield Read(row, i, place - row.burn_in, pi, next_pi, qs, target_qs)
+
+
+def mean(terms):
+    return torch.stack(list(terms)).mean()
+
+
 # Agents and their data ------------------------------------------------------------------------------------------
 
 Memory = functools.partial(Recurrent, hidden_dim=4, num_layers=2)
@@ -215,7 +248,24 @@ ENCODERS = {
 }
 
 
-def data(kind, n_step):
+def data(kind, n_step, discrete=False):
+    rows, batch = numbers(kind, n_step)
+    if not discrete:
+        return rows, batch
+    rows = [
+        row._replace(
+            actions=one_hot(row.actions), first_action=one_hot(row.first_action) * bool(row.first_action.any())
+        )
+        for row in rows
+    ]
+    return rows, padded(rows, batch.burn_in)
+
+
+def one_hot(numbers):
+    return (numbers == numbers.amax(-1, keepdim=True)).double()
+
+
+def numbers(kind, n_step):
     draw = torch.Generator().manual_seed(3)
     if kind.startswith("memoryless"):
         lengths = [n_step, n_step, n_step, max(n_step - 1, 1), 1]  # a window ends early where its episode does
@@ -243,7 +293,7 @@ def data(kind, n_step):
 
 def build(cls, kind="memoryless", **options):
     settings = {"gamma": GAMMA, "hidden_dims": (5, 4), "seed": 1, **ENCODERS[kind], **options}
-    agent = cls(*SPACES, **settings)
+    agent = cls(SPACES[0], Discrete(ACTION_DIM) if cls.is_discrete else SPACES[1], **settings)
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():  # in double precision, and with targets that differ from their sources
         for part in vars(agent).values():

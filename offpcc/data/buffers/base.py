@@ -19,6 +19,7 @@ from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
+from offpcc.utils.spaces import action_size
 
 
 def _builds_buffers(value: Any) -> bool:
@@ -50,7 +51,7 @@ class BufferBase:
 
     Args:
         observation_space: Observation space of one environment. Images may have channels first or last.
-        action_space: Action space of one environment. Only its shape is used: actions are stored in [-1, 1].
+        action_space: Action space of one environment. Only its size is used: actions are stored in [-1, 1], or one-hot.
         device: Device of the batches.
         seed: Seed of the buffer's own generator.
         num_envs: Number of environments that send transitions.
@@ -63,7 +64,7 @@ class BufferBase:
     def __init__(
         self,
         observation_space: spaces.Box,
-        action_space: spaces.Box,
+        action_space: spaces.Box | spaces.Discrete,
         device: str | torch.device,
         seed: int,
         num_envs: NumEnvs,
@@ -72,7 +73,7 @@ class BufferBase:
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.dtype = np.dtype(np.uint8 if observation_space.dtype == np.uint8 else np.float32)
-        self.action_dim = int(np.prod(action_space.shape))
+        self.action_dim = action_size(action_space)
         self.device = torch.device(device)
         self.randomness = NumpyGenerator(seed, 2)
         self.num_envs, self.frame_stack = num_envs, frame_stack

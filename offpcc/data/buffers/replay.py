@@ -70,7 +70,7 @@ class ReplayBuffer(BufferBase):
     def __init__(
         self,
         observation_space: spaces.Box,
-        action_space: spaces.Box,
+        action_space: spaces.Box | spaces.Discrete,
         *,
         capacity: PositiveInteger = 1_000_000,
         batch_size: Size = 256,

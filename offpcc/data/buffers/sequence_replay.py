@@ -71,7 +71,7 @@ class RecurrentReplayBuffer(BufferBase):
     def __init__(
         self,
         observation_space: spaces.Box,
-        action_space: spaces.Box,
+        action_space: spaces.Box | spaces.Discrete,
         *,
         capacity: PositiveInteger = 5_000,
         batch_size: Size = 10,

@@ -39,7 +39,7 @@ FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
 NOTICES = {
-    "choices": ("actions", FAULT, f"if they are not choices, bind dataset.action_range to their bounds {IN_PYTHON}"),
+    "choices": ("actions", NOTE, f"if they are not choices, bind dataset.action_range to their bounds {IN_PYTHON}"),
     "clipped": (
         "actions",
         WARNING,
@@ -289,7 +289,15 @@ def _actions(
     """Check whether actions have the kind and the units that agents expect. The result includes `noticed`."""
     found = [*noticed]
     if data.discrete_actions:
-        return found
+        first, num = data.choices(action_bounds)
+        shares = np.bincount(data.actions[:, 0].astype(np.int64) - first, minlength=num) / data.num_steps
+        text = f"{num} discrete ones from {first} on, with shares of {', '.join(f'{x:.1%}' for x in shares)}"
+        if not shares.all():
+            remedy = (
+                f"the value of {first + int(shares.argmin())} is unknown, so take an algorithm such as dcql or dbcq"
+            )
+            return [*found, Finding("actions", NOTE, f"the data lack one: {text}", remedy)]
+        return found or [Finding("actions", OK, text)]
     if text := _constant(spreads, "number"):
         remedy = "an agent cannot learn what they do; remove them from the action"
         found.append(Finding("actions", WARNING, text, remedy))

@@ -14,7 +14,7 @@ from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_wrappers
 from offpcc.envs.recorded_observations import view
 from offpcc.envs.wrapper_chain import levels, name_of
-from offpcc.envs.wrappers import action_bounds
+from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
@@ -25,10 +25,23 @@ STEPS = 1_000  # of the first episode to pass through the wrappers; all data may
 
 def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | None:
     """Return the environment's action bounds; None if its actions have another size than the recorded ones."""
-    if env is None or data.actions.shape[1] != math.prod(env.action_space.shape or (1,)):
+    if env is None or why_other_actions(data, env):
         return None
-    low, high = action_bounds(env)
-    return low.ravel(), high.ravel()
+    return bounds_of(raw_actions(env))
+
+
+def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
+    """Return why the recorded actions are not those of the environment, or ""."""
+    space = raw_actions(env)
+    if isinstance(space, spaces.Discrete):
+        is_other = not data.discrete_actions
+        kind = "actions of numbers"
+    else:
+        is_other, kind = data.discrete_actions, "discrete actions"
+    if is_other:
+        return f"it has {kind}, but {name_of(env)} takes {space}"
+    recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
+    return "" if recorded == wanted else f"it has actions of {recorded} numbers, but {name_of(env)} takes {wanted}"
 
 
 def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
@@ -72,7 +85,9 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     if space is not None and space.is_like(seen):
         return
     if space is None and seen.state_key is not None:  # wrappers such as KeepIndices give the state, see `view`
-        if any(isinstance(level, Hiding) for level in levels(env)) and shape == levels(env)[0].observation_space.shape:
+        hiding = [level for level in levels(env) if isinstance(level, Hiding)]
+        hides_state = any(level.state_space == level.env.observation_space for level in hiding)
+        if hides_state and shape == levels(env)[0].observation_space.shape:
             return
         raise UserError(without_states(name))
     held = f"observations of shape {shape}" if space is None else f"Dict observations ({space.unpacked_shape!r})"
@@ -97,11 +112,11 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
     name, found = name_of(env), []
-    actions, wanted = data.actions.shape[1], math.prod(env.action_space.shape or (1,))
-    if actions != wanted:
-        text = f"actions have {actions} numbers, but {name} takes {wanted}"
+    if text := why_other_actions(data, env):
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
-    fine = f"its actions have {wanted} numbers, as the recorded ones do"
+    fine = f"its actions have {data.actions.shape[1]} numbers, as the recorded ones do"
+    if data.discrete_actions:
+        fine = "its actions are discrete, as the recorded ones are"
     try:
         data, wrappers = as_seen(data, getattr(env.observation_space, "state_key", None))
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)

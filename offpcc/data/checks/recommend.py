@@ -84,12 +84,12 @@ def two_groups(values: Array) -> tuple[Array, Array]:
     return between.max(-1) / total, sizes[between.argmax(-1)]
 
 
-def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float, float, float] | None:
+def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float, float | None, float | None] | None:
     """Return `error`, `remaining`, `coverage` and `modes` of `Properties`, from a sample of steps inside episodes."""
     inside = np.ones(data.num_steps, np.bool_)
     inside[data.starts] = inside[data.stops - 1] = False
     steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
-    if data.observations.ndim != 2 or data.discrete_actions or len(steps) < FEWEST_STEPS or data.num_episodes < 2:
+    if data.observations.ndim != 2 or len(steps) < FEWEST_STEPS or data.num_episodes < 2:
         return None
     seen, before, after = (data.observations[steps + k].astype(np.float64) for k in (0, -1, 1))
     units, mean, std = data.unit_actions(action_bounds), seen.mean(0), seen.std(0)
@@ -101,6 +101,8 @@ def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float,
     error, remaining = _prediction(seen, before, after, action, action_before)
     if is_hidden(error, remaining):  # then similar states have two similar observations
         seen = np.concatenate([seen, before], 1)
+    if data.discrete_actions:  # the others are of numbers
+        return error, remaining, None, None
     return error, remaining, *_behaviour(seen, action, np.searchsorted(data.stops, steps, side="right"))
 
 
@@ -205,10 +207,15 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
             text += f", in two groups, as of two policies; {found.good_share:.0%} are in the better one"
         findings.append(Finding("skill", OK, text))
     algorithm, reason = choose(found, bool(data.terminations.any()))
+    if data.discrete_actions and algorithm == "bc":
+        algorithm, reason = "dbc", reason.removesuffix("; then try td3_bc")
+    elif data.discrete_actions:
+        algorithm, reason = "dcql", "it improves on the recorded actions, and lowers the values of those the data lack"
     name = "c" * found.sees_images + "r" * (hides or num_hidden > 0) + algorithm
     if found.sees_images:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
-    baseline = name.removesuffix(algorithm) + ("td3_bc" if algorithm == "bc" else "bc")
+    other = {"bc": "td3_bc", "dbc": "dcql", "dcql": "dbc"}.get(algorithm, "bc")
+    baseline = name.removesuffix(algorithm) + other
     remedy = (
         f"this is a first try: also train {baseline}, and compare their tests; `offpcc params {name}` shows settings"
     )

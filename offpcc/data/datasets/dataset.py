@@ -46,9 +46,10 @@ from offpcc.data.datasets.metadata import (
     small_value,
 )
 from offpcc.data.recording.episode_log import Ending, Episode
-from offpcc.data.recording.hdf5_writer import NUM_WHOLE, check_output, write_recording
+from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_output, write_recording
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path
+from offpcc.utils.spaces import one_hot
 from offpcc.utils.version import __version__
 
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
@@ -64,6 +65,7 @@ class DatasetInfo(NamedTuple):
     infos: Mapping[str, Array] | None = None
     metadata: Mapping[str, Any] | None = None
     given: str | None = None  # the path or the name that the user gave
+    is_discrete: bool = False  # whether `action_range` are the first and the last of discrete actions
 
     @property
     def label(self) -> str:
@@ -99,7 +101,7 @@ class Dataset:
         last_is_transition: (E,), whether the next observation of an episode's last step is known, or not needed.
         is_whole: (E,), whether the episode ended before the recording did.
         action_range: lowest and highest action, which are scaled to -1 and 1; None if neither data nor user gives them.
-        discrete_actions: True if actions are discrete choices. They are not scaled, and no agent here learns from them.
+        discrete_actions: True if actions are discrete. Then A is 1, and `action_range` are the first and the last one.
         notices: notices for users of the dataset.
         name: the name of the dataset, for messages.
         source: the origin of the dataset.
@@ -337,7 +339,7 @@ class Dataset:
             last_is_transition=last.is_transition,
             is_whole=is_whole,
             action_range=None if bounds is None else checked_range(bounds, actions.shape[1], name),
-            discrete_actions=has_integers and bounds is None,
+            discrete_actions=has_integers and (bounds is None or info.is_discrete or NUM_ACTIONS in metadata),
             notices=tuple(notices),
             name=info.name,
             source=info.source,
@@ -356,6 +358,7 @@ class Dataset:
         name: str = "data",
         source: str = "episodes",
         metadata: Mapping[str, Any] | None = None,
+        is_discrete: bool = False,
     ) -> Dataset:
         """Make a dataset from episodes. Each has one more observation than actions: the first, and one per action.
 
@@ -379,6 +382,8 @@ class Dataset:
             name: the name for messages.
             source: the origin of the data.
             metadata: metadata of the whole dataset.
+            is_discrete: whether actions that are whole numbers are discrete, though `action_range` is given: its bounds
+                are then the first and the last one.
 
         Raises:
             UserError: an array is missing, has the wrong shape or is not numeric.
@@ -414,7 +419,7 @@ class Dataset:
             "truncations": truncations,
         }
         del read, observed
-        info = DatasetInfo(name, source, action_range=action_range, metadata=metadata)
+        info = DatasetInfo(name, source, action_range=action_range, metadata=metadata, is_discrete=is_discrete)
         return Dataset.from_columns(columns, info, are_episodes=True)
 
     def without_states(self) -> Dataset:
@@ -545,7 +550,7 @@ class Dataset:
         return replace(self, action_range=bounds, discrete_actions=False)
 
     def unit_actions(self, action_bounds: Range | None = None) -> Array:
-        """Return a new array of actions for agents, (S, A) in [-1, 1]. Discrete actions stay unchanged.
+        """Return a new array of actions for agents, (S, A) in [-1, 1]; discrete ones one-hot, (S, number of actions).
 
         Actions are scaled by `action_range`, else by `action_bounds`, else not at all. Then they are clipped.
 
@@ -559,11 +564,37 @@ class Dataset:
 
     def _in_units(self, actions: Array, action_bounds: Range | None) -> Array:
         if self.discrete_actions:
-            return actions.copy()
+            first, num = self.choices(action_bounds)
+            return one_hot(actions[:, 0] - first, num)
         given = action_bounds if self.action_range is None else self.action_range
         bounds = None if given is None else checked_range(given, actions.shape[1], self.name)
         scaled = in_units(actions, bounds)
         return np.clip(scaled, -1.0, 1.0, out=scaled)
+
+    def choices(self, action_bounds: Range | None = None) -> tuple[int, int]:
+        """Return the first of the discrete actions, and their number.
+
+        Args:
+            action_bounds: the first and the last action of the environment, which count if the data do not tell them;
+                without both, the actions are 0, or the least one, to the largest one.
+
+        Raises:
+            UserError: an action is not among them, or an action has several numbers.
+        """
+        if self.actions.shape[1] != 1:
+            raise UserError(
+                f"{self.name}: actions are {self.actions.shape[1]} whole numbers each, but a discrete action is one; "
+                f"number all combinations, or give action_range if the numbers are not choices"
+            )
+        least, most = int(self.actions.min()), int(self.actions.max())
+        given = action_bounds if self.action_range is None else self.action_range
+        first, last = (min(least, 0), max(most, 1)) if given is None else (int(np.ravel(one)[0]) for one in given)
+        if least < first or most > last:
+            raise UserError(
+                f"{self.name}: actions reach from {least} to {most}, but there are the actions {first} to {last} only; "
+                f"name the environment they were recorded in"
+            )
+        return first, last - first + 1
 
     def action_warnings(self, action_bounds: Range | None = None) -> list[Notice]:
         """Return notices about the scaling of actions in `rows`.
@@ -575,8 +606,11 @@ class Dataset:
             UserError: the bounds do not fit the actions.
         """
         if self.discrete_actions:
-            text = "actions are whole numbers, so they are taken to be discrete: agents for continuous control cannot"
-            return [Notice("choices", f"{text} learn from them; give action_range if they are not")]
+            first, num = self.choices(action_bounds)
+            if self.action_range is not None or action_bounds is not None:
+                return []
+            text = f"actions are whole numbers, so they are taken to be discrete, {num} of them from {first} on"
+            return [Notice("choices", f"{text}; give action_range if they are not")]
         is_own = self.name.startswith("minari:") or ACTION_KEYS[0] in self.metadata
         return action_warnings(self.actions, self.action_range, action_bounds, self.name, is_own)
 
@@ -594,7 +628,8 @@ class Dataset:
         stops = np.cumsum(lengths[kept] + 1)
         shape = self.observations.shape[1:]
         num_rows = int(stops[-1]) if len(stops) else 0
-        storage = Storage.of(num_rows, shape, self.observations.dtype, self.actions.shape[1])
+        size = self.choices(action_bounds)[1] if self.discrete_actions else self.actions.shape[1]
+        storage = Storage.of(num_rows, shape, self.observations.dtype, size)
         storage.is_start[:] = True
         storage.is_start[stops - 1] = False
 
@@ -758,14 +793,17 @@ def save(data: Dataset, file: Path) -> None:
                 ending = Ending.UNFINISHED
             else:
                 ending = Ending.TERMINATED if data.terminations[start + length - 1] else Ending.TRUNCATED
-            actions = data.actions[steps].astype(np.int64 if data.discrete_actions else np.float32)
-            yield Episode(np.concatenate([data.observations[steps], last]), actions, data.rewards[steps], ending)
+            observations = np.concatenate([data.observations[steps], last])
+            yield Episode(observations, data.actions[steps], data.rewards[steps], ending)
 
     settings = {"offpcc": __version__, **_plain_metadata(data)}
     settings.pop(NUM_WHOLE, None)
     if data.action_range is not None:
         low, high = (np.asarray(bound, np.float32).reshape(-1).tolist() for bound in data.action_range)
         settings |= {"action_low": low, "action_high": high}
+    if data.discrete_actions:
+        first, num = data.choices()
+        settings |= {"action_low": [first], "action_high": [first + num - 1], NUM_ACTIONS: num}
     num_whole = int(data.is_whole[order].sum())
     try:
         file.absolute().parent.mkdir(parents=True, exist_ok=True)

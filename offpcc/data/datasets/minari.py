@@ -16,6 +16,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.files import DAMAGE, check_chunks, check_declared, declared_bytes, names_in, own_item
 from offpcc.data.datasets.metadata import Notice
+from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import check_regular
 from offpcc.utils.paths import shown
@@ -80,10 +81,13 @@ def read_minari(name: str) -> Dataset:
         raise UserError(f"minari:{name} cannot be read ({error}); {AGAIN}") from None
     label = f"minari:{name}"
     observation_space, action_space = recorded.observation_space, recorded.action_space
-    if not isinstance(action_space, spaces.Box):
-        raise UserError(f"{label}: its actions are {action_space}, but continuous control needs a Box of numbers")
+    if not isinstance(action_space, spaces.Box | spaces.Discrete):
+        raise UserError(
+            f"{label}: its actions are {action_space}, but agents need a Box of numbers or a Discrete space"
+        )
     packs = isinstance(observation_space, spaces.Dict) and not _is_vector(observation_space)
-    bounded = bool(np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all())
+    is_discrete = isinstance(action_space, spaces.Discrete)
+    bounded = isinstance(action_space, spaces.Discrete) or action_space.is_bounded()
     episodes = (
         {
             "observations": episode.observations if packs else _joined(episode.observations, observation_space, label),
@@ -97,7 +101,8 @@ def read_minari(name: str) -> Dataset:
         _check_file(Path(recorded.storage.data_path) / FILE)
         dataset = Dataset.from_episodes(
             _that_fit(episodes, label),
-            action_range=(action_space.low.ravel(), action_space.high.ravel()) if bounded else None,
+            action_range=bounds_of(action_space) if bounded else None,
+            is_discrete=is_discrete,
             observation_space=observation_space if packs else None,
             name=label,
             source=str(recorded.storage.data_path),

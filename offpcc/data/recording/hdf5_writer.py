@@ -25,6 +25,7 @@ from offpcc.utils.spaces import STATE
 
 SUFFIXES = (".hdf5", ".h5")
 CHUNK_BYTES = 2**19  # of compressed images; a chunk fits into the 1 MiB cache that HDF5 has per dataset
+NUM_ACTIONS = "num_actions"  # metadata of recordings with discrete actions
 NUM_WHOLE = "whole_episodes"  # in the metadata: number of episodes that ended; a resume drops the later ones
 
 
@@ -63,10 +64,11 @@ def write_recording(
     with replacing(file) as temporary, _Output(temporary) as output, h5py.File(output, "w") as recorded:
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
+        kind = np.int64 if NUM_ACTIONS in settings else np.float32
         for some in batches(episodes, BLOCK_BYTES):
             columns = {
                 "observations": [episode.observations[:-1] for episode in some],
-                "actions": [episode.actions for episode in some],
+                "actions": [np.asarray(episode.actions, kind) for episode in some],
                 "rewards": [episode.rewards for episode in some],
                 "terminals": [episode.terminations for episode in some],
                 "timeouts": [episode.truncations for episode in some],
@@ -170,7 +172,7 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
             ending = Ending.TERMINATED if terminals[stop - 1] else Ending.TRUNCATED
             yield Episode(
                 np.concatenate([before[start:stop], after[stop - 1 : stop]]),
-                recorded["actions"][start:stop],
+                recorded["actions"][start:stop].astype(np.float32),
                 recorded["rewards"][start:stop],
                 ending if number < num_whole else Ending.UNFINISHED,
             )

@@ -8,10 +8,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Discrete
 
+from offpcc.data.recording.hdf5_writer import NUM_ACTIONS
 from offpcc.envs.make import simulator
 from offpcc.envs.wrapper_chain import observation_wrappers
-from offpcc.envs.wrappers import action_bounds
+from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.utils.errors import UserError
 from offpcc.utils.version import __version__
 
@@ -24,7 +26,8 @@ THEN = ", then "
 
 def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings to save: `metadata`, versions, and the environment's name, spaces and wrappers."""
-    low, high = action_bounds(env)
+    actions = raw_actions(env)
+    low, high = bounds_of(actions)
     settings = {
         "env": env.spec.id if env.spec else type(env.unwrapped).__name__,
         "offpcc": __version__,
@@ -32,6 +35,7 @@ def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> di
         "observation": f"{np.dtype(env.observation_space.dtype)} {env.observation_space.shape}",
         "action_low": low.astype(np.float32).tolist(),
         "action_high": high.astype(np.float32).tolist(),
+        NUM_ACTIONS: int(actions.n) if isinstance(actions, Discrete) else None,
         "seen_through": json.dumps(observation_wrappers(env)),
         **metadata,
     }

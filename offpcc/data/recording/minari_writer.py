@@ -10,13 +10,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.minari import ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
-from offpcc.envs.wrappers import UnitAction
+from offpcc.envs.wrappers import UnitAction, raw_actions
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import check_folder
 
@@ -77,13 +78,14 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
 
     dataset: Any = None
     space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
+    is_discrete = isinstance(raw_actions(env), Discrete)
     seeds = map(reset_seed, itertools.count())
     for episodes in batches(read_episodes(file), BLOCK_BYTES):
         buffers = [
             EpisodeBuffer(
                 seed=next(seeds),
                 observations=episode.observations if space is None else space.split(episode.observations),
-                actions=episode.actions,
+                actions=episode.actions[:, 0].astype(np.int64) if is_discrete else episode.actions,
                 rewards=episode.rewards,
                 terminations=episode.terminations,
                 truncations=episode.truncations,

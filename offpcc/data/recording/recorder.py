@@ -15,7 +15,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode, EpisodeLog, Layout, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_episodes, read_finished, write_recording
 from offpcc.data.recording.metadata import resume_settings, settings_of
-from offpcc.envs.wrappers import ActionScale, action_bounds
+from offpcc.envs.wrappers import bounds_of, raw_actions, scale_of
 from offpcc.utils.errors import UserError, first_line
 
 
@@ -71,10 +71,10 @@ class Recorder:
         resume: bool = False,
     ) -> None:
         assert env.observation_space.shape is not None
-        self._scale = ActionScale.of(*action_bounds(env))
+        self._scale = scale_of(raw_actions(env))
         dtype = np.dtype(np.uint8 if env.observation_space.dtype == np.uint8 else np.float32)
         self._space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
-        self._layout = Layout(env.observation_space.shape, dtype, len(self._scale.low))
+        self._layout = Layout(env.observation_space.shape, dtype, len(bounds_of(raw_actions(env))[0]))
         self.file, self.message = file, None
         settings = settings_of(env, metadata)
         self._unfinished = [PartialEpisode() for _ in range(num_envs)]
@@ -152,7 +152,7 @@ class Recorder:
 
     def _finish(self, env: int, ending: Ending) -> None:
         episode, self._unfinished[env] = self._unfinished[env], PartialEpisode()
-        actions = self._scale.stretch(np.stack(episode.actions))
+        actions = np.reshape(self._scale.stretch(np.stack(episode.actions)), (-1, self._layout.action_dim))
         with np.errstate(over="ignore"):  # values too large for float32 become infinite, and the check below raises
             rewards = np.array(episode.rewards).astype(np.float32)
         finished = Episode(np.stack(episode.frames), actions.astype(np.float32), rewards, ending)

@@ -3,7 +3,6 @@
 The image version shows one grey image, which contains the angle but not the velocity.
 """
 
-import os
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +14,7 @@ from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep
-from offpcc.envs.rendering import has_screen
+from offpcc.envs.rendering import draw_without_screen
 
 IMAGE = WrapperSpec("PendulumImage", "offpcc.envs.tasks.pendulum:PendulumImage", {})
 
@@ -33,9 +32,7 @@ class Pendulum(PendulumEnv):
     """
 
     def __init__(self, render_mode: str | None = None, g: float = 10.0) -> None:
-        if render_mode == "rgb_array" and not has_screen():
-            # Pygame opens a video device even to draw in memory.
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        draw_without_screen(render_mode)
         super().__init__(render_mode=render_mode, g=g)
 
 

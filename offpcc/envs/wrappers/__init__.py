@@ -16,6 +16,7 @@ import gin
 from gymnasium import wrappers as gymnasiums
 
 from offpcc.envs.wrappers.base import (
+    ActionIndex,
     ActionScale,
     EpisodeReturn,
     Float32Observation,
@@ -24,7 +25,9 @@ from offpcc.envs.wrappers.base import (
     StateObservation,
     UnitAction,
     WithoutState,
-    action_bounds,
+    bounds_of,
+    raw_actions,
+    scale_of,
 )
 from offpcc.envs.wrappers.observations import (
     Concatenate,
@@ -38,6 +41,7 @@ from offpcc.envs.wrappers.observations import (
 )
 
 __all__ = [
+    "ActionIndex",
     "ActionScale",
     "Concatenate",
     "DropIndices",
@@ -52,8 +56,10 @@ __all__ = [
     "StateObservation",
     "UnitAction",
     "WithoutState",
-    "action_bounds",
+    "bounds_of",
     "num_stacked",
+    "raw_actions",
+    "scale_of",
 ]
 
 # Gymnasium's wrappers for partially observable tasks, as `gymnasium.NAME` in gin files. Wrappers that learn during use,

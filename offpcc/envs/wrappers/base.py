@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import SPACE, UnfitError, kind_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, check_folder
-from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict, without_state
+from offpcc.utils.spaces import OBSERVATION, STATE, OneHot, PackedDict, without_state
 from offpcc.utils.video import video
 
 NO_STATE = "return the state from reset and step, a vector, or remove make.state"
@@ -197,24 +197,47 @@ class ActionScale(NamedTuple):
         return clipped
 
 
-class UnitAction(gym.ActionWrapper[Any, Array, Array], RecordConstructorArgs):
-    """Takes float32 actions in [-1, 1] and scales them linearly to the bounds of `env`.
+class ActionIndex(NamedTuple):
+    """Converts one-hot vectors to discrete actions; the counterpart of `ActionScale`."""
+
+    start: int
+
+    def stretch(self, unit: Array) -> Any:
+        """Return the discrete actions (...) of one-hot vectors (..., A): the place of the largest number."""
+        return self.start + np.argmax(unit, -1)
+
+
+def scale_of(space: gym.Space[Any]) -> ActionScale | ActionIndex:
+    """Return the conversion of an agent's actions to those of `space`."""
+    if isinstance(space, Discrete):
+        return ActionIndex(int(space.start))
+    assert isinstance(space, Box)
+    return ActionScale.of(space.low, space.high)
+
+
+class UnitAction(gym.ActionWrapper[Any, Array, Any], RecordConstructorArgs):
+    """Takes actions as agents give them: float32 in [-1, 1], or one-hot vectors for discrete actions.
+
+    It scales numbers linearly to the bounds of `env`, and gives discrete actions as whole numbers.
 
     Actions outside of [-1, 1] are clipped. Results never leave the bounds of `env`; with Gymnasium's RescaleAction, the
     actions 1 and -1 may leave them by a rounding error. If the bounds are [-1, 1], actions pass unchanged.
 
     Args:
-        env: An environment whose action is a Box with finite bounds.
+        env: An environment whose action is a Box with finite bounds, or Discrete.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.ActionWrapper.__init__(self, env)
-        space = box(env.action_space, self)
-        self._scale = ActionScale.of(space.low, space.high)
-        self.action_space = Box(-1.0, 1.0, space.shape, np.float32)
+        space = env.action_space
+        if isinstance(space, Discrete):
+            self.action_space = OneHot(space)
+        else:
+            self.action_space = Box(-1.0, 1.0, box(space, self).shape, np.float32)
+        self._scale = scale_of(space)
 
-    def action(self, action: Array) -> Array:
+    def action(self, action: Array) -> Any:
         """Return the action in the units of `env`."""
         return self._scale.stretch(np.asarray(action, dtype=np.float32))
 
@@ -342,9 +365,16 @@ class LazyEpisodeReturn(EpisodeReturn):
             super().close()
 
 
-def action_bounds(env: gym.Env[Any, Any]) -> tuple[Array, Array]:
-    """Return the lowest and the highest action of an environment, inside of its `UnitAction` if there is one."""
+def bounds_of(space: Box | Discrete) -> tuple[Array, Array]:
+    """Return the lowest and the highest action, (A,) each; of discrete actions, the first and the last, (1,) each."""
+    if isinstance(space, Discrete):
+        return np.array([space.start]), np.array([space.start + space.n - 1])
+    return space.low.ravel(), space.high.ravel()
+
+
+def raw_actions(env: gym.Env[Any, Any]) -> Box | Discrete:
+    """Return the action space of an environment, inside of its `UnitAction` if there is one."""
     while isinstance(env, gym.Wrapper) and not isinstance(env, UnitAction):
         env = env.env
-    space = box(env.env.action_space if isinstance(env, UnitAction) else env.action_space, env)
-    return space.low, space.high
+    space = env.env.action_space if isinstance(env, UnitAction) else env.action_space
+    return space if isinstance(space, Discrete) else box(space, env)

@@ -21,11 +21,12 @@ class Hiding(gym.ObservationWrapper[Any, Any, Any]):
 
     @property
     def state_space(self) -> gym.Space[Any]:
-        """The space of the state."""
+        """The space of the state; this resets an environment that names none, to see if its `info` has a state."""
         try:
             space: gym.Space[Any] = self.env.get_wrapper_attr("state_space")
         except AttributeError:
-            space = self.env.observation_space
+            state = self.env.reset()[1].get(STATE)
+            space = self.env.observation_space if state is None else Box(-np.inf, np.inf, np.shape(state), np.float32)
         return space
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:

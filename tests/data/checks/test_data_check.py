@@ -281,7 +281,7 @@ PLANTED = {
     timid: [("actions", NOTE, ["none is beyond 5.0% of the way to a bound"])],
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
-    choices: [("actions", FAULT, ["whole numbers"])],
+    choices: [("actions", NOTE, ["whole numbers"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
     too_short: [("size", FAULT, ["less than a batch of 256"])],
 }
@@ -731,7 +731,7 @@ REAL = {
     "walker2d-cs285-expert-v4": [UNLIKE, FEW, NO_ENDS, UNKNOWN],
     "door-human-dapg": [UNLIKE, NO_ENDS, UNKNOWN, ("resets", NOTE, "of 25 cut episodes is the observation itself")],
     "pendulum-sb-expert": [NO_ENDS, UNKNOWN],
-    "cartpole-sb-expert": [("actions", FAULT, "whole numbers"), ("rewards", NOTE, "always 1")],
+    "cartpole-sb-expert": [("actions", NOTE, "whole numbers"), ("rewards", NOTE, "always 1")],
 }
 
 

@@ -97,9 +97,9 @@ def test_ants_contact_forces_are_left_away():
 def test_actions_of_another_size_are_a_fault_beside_others():
     wide = replace(data(size=3), actions=np.zeros((20, 2), np.float32))
     sizes, actions = [finding.found for finding in fits(wide, Cart())][::-1]
-    assert "actions have 2 numbers, but Cart takes 1" in actions and "3 numbers" in sizes
+    assert "actions of 2 numbers, but Cart takes 1" in actions and "3 numbers" in sizes
     narrow = replace(data(), actions=wide.actions)
-    assert "actions have 2 numbers" in only(fits(narrow, Cart()), FAULT)
+    assert "actions of 2 numbers" in only(fits(narrow, Cart()), FAULT)
 
 
 def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypatch):

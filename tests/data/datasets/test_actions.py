@@ -200,8 +200,9 @@ def test_whole_numbers_are_choices():
     made = data([[0], [1], [2], [3]], dtype=np.int64)
     assert made.discrete_actions
     assert made.actions[:, 0].tolist() == [0, 1, 2, 3]
-    assert rows(made, ENV) == [[0], [1], [2]], "not scaled, nor clipped"
-    assert list(told(made, ENV)) == ["choices"]
+    assert rows(made) == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]], "one-hot"
+    assert list(told(made)) == ["choices"]
+    assert rows(made, (0, 4))[0] == [1, 0, 0, 0, 0] and told(made, (0, 4)) == {}
 
 
 def test_whole_numbers_with_bounds_are_none():

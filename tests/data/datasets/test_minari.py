@@ -8,7 +8,7 @@ import gymnasium
 import h5py
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from offpcc.data.datasets import minari as minari_source
 from offpcc.data.datasets.load import load
@@ -119,7 +119,7 @@ def test_dictionaries_of_vectors_are_joined_as_gymnasium_flattens_them(minari):
 @pytest.mark.parametrize(
     "observation_space, action_space, message",
     [
-        (VECTOR, Discrete(3), "actions are Discrete"),
+        (VECTOR, MultiDiscrete([3, 2]), "actions are MultiDiscrete"),
         (Discrete(3), Box(-1, 1, (1,)), "observations are or hold Discrete"),
         (Tuple([VECTOR, Discrete(2)]), Box(-1, 1, (1,)), "observations are or hold Tuple"),
     ],

@@ -83,7 +83,7 @@ def test_it_renders_without_a_screen(name, monkeypatch):
     [(False, "rgb_array", "dummy"), (True, "rgb_array", None), (False, None, None), (False, "human", None)],
 )
 def test_the_dummy_driver_is_for_frames_without_a_screen(monkeypatch, screen, render_mode, driver):
-    monkeypatch.setattr("offpcc.envs.tasks.pendulum.has_screen", lambda: screen)
+    monkeypatch.setattr("offpcc.envs.rendering.has_screen", lambda: screen)
     environ = {}
     monkeypatch.setattr("os.environ", environ)
     Pendulum(render_mode=render_mode)

@@ -1,0 +1,163 @@
+"""Base classes of algorithms for discrete actions: `DiscreteActions`, and `ValueBased` for those of a Q network."""
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from offpcc.algorithms.base import ActorCritic
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, PositiveInteger
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.networks.actors import DiscreteActor, ValueActor
+from offpcc.networks.critics import DiscreteCritics, of_actions
+
+FAR = 1e9  # above every difference of Q values: added to the score of an action, it makes this the chosen one
+
+
+class DiscreteActions(ActorCritic):
+    """Base class of algorithms for discrete actions. The actor gives the logits of a policy.
+
+    Batches and `act` hold one-hot actions. Arguments: see `ActorCritic`.
+    """
+
+    is_discrete = True
+    counterpart = "sac"
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> nn.Module:
+        """Return the policy network."""
+        return DiscreteActor(summary_dim, self.action_dim, hidden_dims)
+
+    def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
+        """Return the Q networks."""
+        return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims)
+
+    def exploration_noise(self, num_envs: int) -> np.ndarray:
+        """Return Gumbel noise (N, A): the actor's logits plus this noise are largest for a sample of the policy."""
+        return self.noise_scale * self.noise.gumbel(num_envs, self.action_dim)
+
+    def squashed(self, h: Summaries) -> None:
+        """Return None: discrete actions have no bounds."""
+
+
+class EpsilonGreedy:
+    """The share of random actions, which falls linearly with the environment steps.
+
+    Args:
+        initial: share at the first step.
+        final: share after `num_steps` steps.
+        num_steps: number of steps.
+    """
+
+    def __init__(self, initial: float, final: float, num_steps: int) -> None:
+        self.initial, self.final, self.num_steps, self.taken = initial, final, num_steps, 0
+
+    def __call__(self) -> float:
+        """Return the share now."""
+        done = min(self.taken / self.num_steps, 1.0) if self.num_steps else 1.0
+        return self.initial + (self.final - self.initial) * done
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the number of steps taken."""
+        return {"taken": self.taken}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from `state`."""
+        self.taken = state["taken"]
+
+
+@configurable
+class ValueBased(DiscreteActions):
+    """Base class of algorithms for discrete actions that act by their Q network, greedily or epsilon-greedily.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        dueling: whether Q is the sum of a state's value and the advantages of actions (Wang et al. 2016,
+            arXiv:1511.06581).
+        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
+            networks.
+        initial_epsilon: share of random actions at the first environment step; default: 1, or `final_epsilon` for
+            algorithms that learn from recorded data. Tests have none.
+        final_epsilon: share of random actions after `epsilon_steps`; in between, the share falls linearly.
+        epsilon_steps: number of environment steps until the share is `final_epsilon`.
+        kwargs: see `ActorCritic`.
+    """
+
+    has_critics = True
+    acts_by_values = acts_by_critics = True
+    parts_of_actor = ("critics", "critic_encoders")
+    default_num_critics = 1
+    stat_names: tuple[str, ...] = ("critic_loss", "q", "epsilon")
+    actor: ValueActor
+    critics: DiscreteCritics
+    target_critics: DiscreteCritics
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        dueling: Flag = False,
+        target_update_interval: PositiveInteger = 1,
+        initial_epsilon: Fraction | None = None,
+        final_epsilon: Fraction = 0.05,
+        epsilon_steps: NonnegativeInteger = 10_000,
+        **kwargs: Any,
+    ) -> None:
+        self.dueling = dueling  # `build_critics` reads it
+        super().__init__(observation_space, action_space, **kwargs)
+        self.target_update_interval = target_update_interval
+        if initial_epsilon is None:
+            initial_epsilon = final_epsilon if self.is_offline else 1.0
+        self.epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps)
+
+    def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
+        """Return the Q network."""
+        return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims, dueling=self.dueling)
+
+    def build_actor(self, summary_dim: int, hidden_dims: Any) -> nn.Module:
+        """Return the actor, which has the Q network's weights."""
+        return ValueActor(self.critics)
+
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        idle = ("initial_epsilon",) if self.epsilon.num_steps == 0 else ()
+        return super().unused_parameters() | dict.fromkeys(idle, "epsilon_steps is 0")
+
+    def epsilons(self, num_envs: int) -> np.ndarray:
+        """Return the share of random actions in each of N environments, (N,)."""
+        return np.full(num_envs, self.epsilon())
+
+    def exploration_noise(self, num_envs: int) -> np.ndarray:
+        """Return zeros for greedy actions, and numbers that decide alone for random ones, (N, A)."""
+        draw = self.noise.acting.generator
+        is_random = draw.random(num_envs) < self.epsilons(num_envs)
+        self.epsilon.taken += num_envs
+        return np.where(is_random[:, None], FAR * draw.random((num_envs, self.action_dim)), 0.0).astype(np.float32)
+
+    def inner_update(self, batch: Batch) -> Stats:
+        """Make one step of the Q network, and every `target_update_interval` steps one of its target."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        stats = self.update_critics(h, batch)
+        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
+            self.update_targets()
+        if "epsilon" not in self.stat_names:
+            return stats
+        return {**stats, "epsilon": stats["q"].new_full((), self.epsilon())}
+
+    def actor_file(self) -> dict[str, Any]:
+        """Return the content of an actor file; an actor explores with the share of random actions of this moment."""
+        content = super().actor_file()
+        content["algorithm"]["arguments"] |= {"final_epsilon": self.epsilon(), "epsilon_steps": 0}
+        return content
+
+    def next_action(self, h: Summaries) -> Tensor:
+        """Return a' (B, T, A), one-hot: the greedy action at the next observation."""
+        return self.actor.choose(h.next_pi, None)
+
+
+def chosen_values(critics: DiscreteCritics, h: Summaries, batch: Batch) -> Tensor:
+    """Return Q(o, a) of the recorded actions, (N, B, T, 1)."""
+    return of_actions(critics(h.q), batch.actions)

@@ -1,0 +1,36 @@
+"""Behaviour cloning of discrete actions: maximum likelihood of the recorded actions.
+
+There are no critics, so the actor's loss trains all encoders. There is no paper; the loss is the imitation loss of
+Tianshou's and d3rlpy's examples, without their penalty of large logits.
+"""
+
+from torch import Tensor
+
+from offpcc.algorithms.discrete import DiscreteActions
+from offpcc.config.registry import configurable
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.networks.actors import DiscreteActor
+from offpcc.networks.critics import of_actions
+
+
+@configurable
+class DiscreteBC(DiscreteActions):
+    """Behaviour cloning of discrete actions: an actor without critics. Arguments: see `ActorCritic`."""
+
+    has_critics = False
+    is_offline = normalizes_recorded = True
+    counterpart = "bc"
+    stat_names = ("actor_loss",)
+    actor: DiscreteActor
+
+    def inner_update(self, batch: Batch) -> Stats:
+        """Make one step of the actor."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        actor_loss = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        return {"actor_loss": actor_loss.detach()}
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
+        """Return the mean of -log pi(a|o) over the recorded actions."""
+        return -batch.mean(of_actions(self.actor.log_probs(h.pi), batch.actions))

@@ -1,0 +1,113 @@
+"""Soft Actor-Critic for discrete actions, Christodoulou 2019 (arXiv:1910.07207).
+
+The policy's expectations over actions are sums, so nothing is sampled.
+
+Differs from the paper: the target entropy is a share of the largest entropy, log A. The paper's share is 0.98. A policy
+cannot keep it and still prefer an action, so the temperature would grow without end; see `target_entropy_ratio`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.discrete import DiscreteActions, chosen_values
+from offpcc.algorithms.optim import Optimizer, Rate
+from offpcc.config.registry import configurable
+from offpcc.config.validation import Flag, Fraction, NonnegativeNumber
+from offpcc.core import Batch, Stats, Summaries
+from offpcc.networks.actors import DiscreteActor
+from offpcc.networks.critics import DiscreteCritics
+from offpcc.utils.errors import UserError
+
+
+@configurable
+class DiscreteSAC(DiscreteActions):
+    """Soft Actor-Critic for discrete actions, Christodoulou 2019 (arXiv:1910.07207).
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        alpha: initial temperature.
+        autotune: whether the temperature is learned; else it stays `alpha`.
+        target_entropy_ratio: target entropy of the policy, as a share of log A.
+        alpha_lr: learning rate of the temperature.
+        kwargs: see `ActorCritic`.
+    """
+
+    stat_names = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
+    actor: DiscreteActor
+    critics: DiscreteCritics
+    target_critics: DiscreteCritics
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        alpha: NonnegativeNumber = 1.0,
+        autotune: Flag = True,
+        target_entropy_ratio: Fraction = 0.5,
+        alpha_lr: Rate = 3e-4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        if autotune and alpha == 0.0:
+            raise UserError(
+                f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
+                f"temperature of 0, set autotune = False"
+            )
+        entropy = target_entropy_ratio * float(torch.tensor(float(self.action_dim)).log())
+        self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
+        self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
+
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        learned = self.temperature.learned_parameters()
+        idle = () if learned else ("target_entropy_ratio", "alpha_lr")
+        return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha is constant")
+
+    def inner_update(self, batch: Batch) -> Stats:
+        """Make one step of critics, actor, temperature and targets."""
+        batch = self.prepare(batch)
+        h = self.summarize(batch)  # from here on, everything is feed-forward
+        stats = self.update_critics(h, batch)
+        actor_loss, entropy = self.actor_loss(h, batch)
+        self.actor_optimizer.minimize(actor_loss)
+        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
+        self.update_targets()
+        return {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
+
+    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 4), and statistics; see `td_loss`."""
+        return self.td_loss(batch, chosen_values(self.critics, h, batch), self.target(h, batch))
+
+    def target(self, h: Summaries, batch: Batch) -> Tensor:
+        """Return y = r + gamma (1 - d) V(o'), with V = sum_a' pi(a'|o') (min Q'(o', a') - alpha log pi(a'|o'))."""
+        with torch.no_grad():
+            log_probs = self.actor.log_probs(h.next_pi)
+            values = self.least(self.target_critics, h.target_q[:, :, 1:]) - self.temperature() * log_probs
+            return self.td_target(batch, (log_probs.exp() * values).sum(-1, keepdim=True))
+
+    def least(self, critics: DiscreteCritics, summary: Tensor) -> Tensor:
+        """Return the least Q of all critics, or of `target_subset` of them, drawn at random: (B, T, A)."""
+        q: Tensor = critics(summary)
+        if self.target_subset is not None and critics is self.target_critics:
+            q = q[self.noise.subset(critics.num, self.target_subset)]
+        return q.amin(0)
+
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return J_pi = mean sum_a pi(a|o) (alpha log pi(a|o) - Q(o, a)) (eq. 12), and the policy's mean entropy."""
+        with torch.no_grad():
+            q = self.policy_values(self.critics(h.q))
+        log_probs = self.actor.log_probs(h.pi)
+        probs = log_probs.exp()
+        loss = (probs * (self.temperature() * log_probs - q)).sum(-1, keepdim=True)
+        return batch.mean(loss), -batch.mean((probs * log_probs).detach().sum(-1, keepdim=True))
+
+    def policy_values(self, q: Tensor) -> Tensor:
+        """Return the Q values (B, T, A) that the actor's loss raises, of the critics' (N, B, T, A); see `actor_q`."""
+        if self.actor_q == "first":
+            return q[0]
+        return q.mean(0) if self.actor_q == "mean" else q.amin(0)

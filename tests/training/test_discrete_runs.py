@@ -1,0 +1,144 @@
+"""Runs with discrete actions: every algorithm trains, resumes, records, and learns what only it can solve."""
+
+import numpy as np
+import pytest
+from conftest import rows, run_folder
+
+import offpcc
+from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
+from offpcc.data import ReplayBuffer
+from offpcc.data.datasets.load import load
+from offpcc.utils.errors import UserError
+
+ONLINE, OFFLINE = ("dqn", "qrdqn", "dsac"), ("dbc", "dbcq", "dcql", "dcrr")
+SMALL = """
+ActorCritic.hidden_dims = (8,)
+QRDQN.num_quantiles = 5
+Recurrent.hidden_dim = 6
+Recurrent.num_layers = 1
+RecurrentReplayBuffer.batch_size = 3
+train.num_epochs = 2
+train.num_test_episodes_per_epoch = 2
+"""
+QUICK = "train.update_after = 150\ntrain.updates_per_step = 0.1\n"
+
+
+@pytest.fixture(scope="module")
+def pushes(tmp_path_factory):
+    """1,000 random steps of the cart."""
+    file = tmp_path_factory.mktemp("data") / "pushes.hdf5"
+    offpcc.collect("cartpole-v0", None, steps=1_000, seed=1).save(file)
+    return file
+
+
+def trains(launch, folder, algo, *extra, steps=300):
+    config = folder / "small.gin"
+    quick = "" if "--dataset" in extra else QUICK
+    config.write_text(f"{SMALL}{quick}train.num_steps_per_epoch = {steps}\n")
+    code, out, err = launch("--env", "cartpole-v0", "--algo", algo, "--run_id", 1, "--config", config, *extra)
+    assert code == 0, err
+    return out + err
+
+
+def test_there_are_all_variants_of_each():
+    discrete = {name for name, cls in ALGORITHMS.items() if cls.is_discrete}
+    assert {TABLE[name].algorithm for name in discrete} == {*ONLINE, *OFFLINE}
+    assert len(discrete) == 6 * 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", [f"{prefix}{name}" for name in ONLINE for prefix in ("", "r")])
+def test_a_run_in_an_environment_ends_and_its_actor_plays(launch, tmp_path, algo):
+    trains(launch, tmp_path, algo)
+    run = run_folder(tmp_path, "cartpole-v0", algo)
+    assert [row.split(",")[0] for row in rows(run)] == ["step", "300", "600"]
+    code, out, err = launch("evaluate", run, "--episodes", 2)
+    assert code == 0 and "return over 2 episodes" in out, err
+    code, _, err = launch(
+        "collect", "--env", "cartpole-v0", "--actor", run, "--steps", 100, "--out", tmp_path / "d.hdf5"
+    )
+    assert code == 0, err
+    recorded = load(tmp_path / "d.hdf5")
+    assert recorded.discrete_actions and recorded.choices() == (0, 2) and set(recorded.actions[:, 0]) <= {0.0, 1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", [f"{prefix}{name}" for name in OFFLINE for prefix in ("", "r")])
+def test_a_run_from_recorded_data_ends(launch, tmp_path, pushes, algo):
+    trains(launch, tmp_path, algo, "--dataset", pushes, steps=20)
+    assert len(rows(run_folder(tmp_path, "cartpole-v0_from_pushes", algo))) == 3
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_one_without_a_stop(launch, tmp_path, monkeypatch):
+    """Also the number of steps that epsilon depends on."""
+    extra = ("--gin", "ValueBased.epsilon_steps=400")
+    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "whole", *extra)
+    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "parts", "--gin", "train.num_epochs=1", *extra)
+    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "parts", "--resume", *extra)
+    whole, parts = (rows(tmp_path / name / "cartpole-v0" / "rdqn" / "1") for name in ("whole", "parts"))
+    assert whole == parts
+    place = whole[0].split(",").index("update/epsilon")
+    first, second = (float(row.split(",")[place]) for row in whole[1:])  # means of an epoch's updates
+    assert 1.0 > first > second > 0.05
+
+
+def test_rows_of_recorded_choices_are_one_hot(pushes):
+    data = load(pushes)
+    table = data.rows()
+    assert table.actions.shape[1] == 2 and set(table.actions[table.is_start].sum(1)) == {1.0}
+    np.testing.assert_array_equal(table.actions[table.is_start].argmax(1), data.actions[data.is_transition, 0])
+
+
+def test_choices_begin_where_the_environment_says():
+    given = {"observations": np.zeros((6, 2)), "rewards": np.zeros(6), "terminations": [False] * 5 + [True]}
+    data = offpcc.Dataset.from_arrays(actions=np.array([3, 4, 4, 3, 4, 3]), **given)
+    assert data.choices((3, 5)) == (3, 3) and data.choices() == (0, 5)
+    np.testing.assert_array_equal(data.unit_actions((3, 5))[:2], [[1, 0, 0], [0, 1, 0]])
+    with pytest.raises(UserError, match="actions reach from 3 to 4, but there are the actions 0 to 1 only"):
+        data.choices((0, 1))
+    pairs = offpcc.Dataset.from_arrays(actions=np.array([[0, 1]] * 6), **given)
+    with pytest.raises(UserError, match="actions are 2 whole numbers each, but a discrete action is one"):
+        pairs.choices()
+
+
+def test_an_algorithm_of_the_other_kind_is_refused_with_the_one_to_take(launch, pushes):
+    small = ("--gin", "train.num_epochs=1")
+    for given, proposed in (
+        (("--env", "cartpole-v0", "--algo", "rsac"), "rdsac"),
+        (("--env", "pendulum-v0", "--algo", "crqrdqn"), "crsac"),
+        (("--dataset", pushes, "--algo", "riql"), "rdcql"),
+        (("--dataset", pushes, "--algo", "bc"), "dbc"),
+    ):
+        code, _, err = launch(*given, *small)
+        assert code == 2 and f"choose {proposed}, or another algorithm" in err
+    code, _, err = launch("--env", "pendulum-v0", "--dataset", pushes, "--algo", "bc", *small)
+    assert code == 2 and "it has discrete actions, but pendulum-v0 takes Box" in err
+
+
+def test_stored_actions_are_those_that_were_pushed():
+    env = offpcc.make("cartpole-v0", scale_actions=True)
+    buffer = ReplayBuffer(env.observation_space, env.action_space, capacity=100, batch_size=50)
+    observation, _ = env.reset(seed=1)
+    pushed = []
+    for _ in range(10):
+        action = env.action_space.sample()
+        after, reward, terminated, truncated, _ = env.step(action)
+        buffer.push(observation, action, reward, after, terminated, truncated)
+        pushed.append((tuple(observation), tuple(action)))
+        observation = after
+    batch = buffer.sample()
+    for seen, action in zip(batch.observations[:, 0], batch.actions[:, 0], strict=True):
+        assert (tuple(seen.numpy()), tuple(action.numpy())) in pushed
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+@pytest.mark.parametrize("algo", ["rqrdqn", "rdqn", "rdsac"])
+def test_memory_holds_a_pole_whose_velocity_is_hidden(algo):
+    """Without memory, `dqn` stays below 100 of 200."""
+    offpcc.configure("discrete/cartpole.gin")
+    learner = offpcc.build("cartpole-p-v0", algo, seed=1)
+    agent = learner.train(stop_return=195.0)
+    assert np.mean(offpcc.evaluate(agent, "cartpole-p-v0", episodes=20).returns) > 150.0
