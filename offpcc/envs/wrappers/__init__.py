@@ -29,6 +29,7 @@ from offpcc.envs.wrappers.base import (
     raw_actions,
     scale_of,
 )
+from offpcc.envs.wrappers.grids import OneHotGrid
 from offpcc.envs.wrappers.observations import (
     Concatenate,
     DropIndices,
@@ -50,6 +51,7 @@ __all__ = [
     "Float32Observation",
     "KeepIndices",
     "ObservationNoise",
+    "OneHotGrid",
     "PackedObservation",
     "PackedStateObservation",
     "PreviousAction",
