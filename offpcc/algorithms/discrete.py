@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, PositiveInteger
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NonnegativeNumber, PositiveInteger
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks.actors import DiscreteActor, ValueActor
 from offpcc.networks.critics import DiscreteCritics, of_actions
@@ -81,6 +81,8 @@ class ValueBased(DiscreteActions):
             algorithms that learn from recorded data. Tests have none.
         final_epsilon: share of random actions after `epsilon_steps`; in between, the share falls linearly.
         epsilon_steps: number of environment steps until the share is `final_epsilon`.
+        epsilon_ladder: alpha of a ladder over N environments side by side: environment i takes the share epsilon to the
+            power of 1 + alpha i / (N - 1) (Horgan et al. 2018, arXiv:1803.00933); R2D2 has 7. With 0 all are the same.
         kwargs: see `ActorCritic`.
     """
 
@@ -103,6 +105,7 @@ class ValueBased(DiscreteActions):
         initial_epsilon: Fraction | None = None,
         final_epsilon: Fraction = 0.05,
         epsilon_steps: NonnegativeInteger = 10_000,
+        epsilon_ladder: NonnegativeNumber = 0.0,
         **kwargs: Any,
     ) -> None:
         self.dueling = dueling  # `build_critics` reads it
@@ -110,7 +113,7 @@ class ValueBased(DiscreteActions):
         self.target_update_interval = target_update_interval
         if initial_epsilon is None:
             initial_epsilon = final_epsilon if self.is_offline else 1.0
-        self.epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps)
+        self.epsilon, self.epsilon_ladder = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps), epsilon_ladder
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the Q network."""
@@ -127,7 +130,7 @@ class ValueBased(DiscreteActions):
 
     def epsilons(self, num_envs: int) -> np.ndarray:
         """Return the share of random actions in each of N environments, (N,)."""
-        return np.full(num_envs, self.epsilon())
+        return np.power(self.epsilon(), 1.0 + self.epsilon_ladder * np.linspace(0.0, 1.0, num_envs))
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
         """Return zeros for greedy actions, and numbers that decide alone for random ones, (N, A)."""

@@ -281,7 +281,7 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
         numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}
-        numbers |= dict.fromkeys(("dqn", "qrdqn", "dbcq", "dcql"), 1)
+        numbers |= dict.fromkeys(("dqn", "qrdqn", "r2d2", "dbcq", "dcql"), 1)
         assert case.cls.default_num_critics == numbers.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
@@ -370,7 +370,7 @@ OWNED = {  # which modules each loss trains
 }
 OWNED["dbc"] = OWNED["bc"]
 OF_VALUES = {"shared_encoder", "actor_encoder", "critic_encoders", "actor", "critics"}
-OWNED |= {name: {"critic": OF_VALUES} for name in ("dqn", "qrdqn", "dbcq", "dcql")}
+OWNED |= {name: {"critic": OF_VALUES} for name in ("dqn", "qrdqn", "r2d2", "dbcq", "dcql")}
 OWNED["iql"] = {"value": {"value"}, **OWNED["others"]}
 OWNED["bcq"] = {"vae": {"vae"}, **OWNED["others"]}
 

@@ -43,7 +43,7 @@ class BufferBase:
     A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
     `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
     below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`. There the newest
-    episode replaces the oldest one. ``examples/prioritized_replay.py`` shows them all.
+    episode replaces the oldest one. `offpcc.data.buffers.prioritized` overrides them all.
 
     A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
     observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an

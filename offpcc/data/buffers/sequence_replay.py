@@ -219,8 +219,18 @@ class RecurrentReplayBuffer(BufferBase):
             chosen = np.searchsorted(self.total_counted, steps, side="right")
         return np.asarray((self._oldest + chosen) % self.max_items)
 
-    def batch_of(self, items: Array) -> Batch:
-        """Return these episodes, or a random segment of each, padded with zeros to the longest one."""
+    def _holds(self, place: int) -> bool:
+        return (place - self._oldest) % self.max_items < len(self.episodes)
+
+    def _episode(self, place: int) -> Episode:
+        """Return the episode at this place."""
+        return self.episodes[(place - self._oldest) % self.max_items]
+
+    def batch_of(self, items: Array, firsts: Array | None = None) -> Batch:
+        """Return these episodes, or a segment of each, padded with zeros to the longest one.
+
+        Segments begin at steps `firsts` (B,); default: at random ones.
+        """
         draw, chosen = self.randomness.generator.integers, (items - self._oldest) % self.max_items
         episodes = [self.episodes[i] for i in chosen]
         lengths = np.array([len(episode.actions) for episode in episodes])
@@ -228,8 +238,9 @@ class RecurrentReplayBuffer(BufferBase):
         if self.segment_len is not None:
             # All windows that share a step with the episode are equally likely. Early ones move to step 0.
             # They share a step that counts: none before an imagined rollout.
-            earliest = np.array([episode.num_recorded for episode in episodes]) + 1 - self.segment_len
-            firsts = np.maximum(draw(earliest, lengths), 0)
+            if firsts is None:
+                earliest = np.array([episode.num_recorded for episode in episodes]) + 1 - self.segment_len
+                firsts = np.maximum(draw(earliest, lengths), 0)
             starts = np.where(firsts >= self.burn_in, firsts, 0)
             skipped = firsts - starts
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
