@@ -131,9 +131,12 @@ def test_stored_actions_are_those_that_were_pushed():
         buffer.push(observation, action, reward, after, terminated, truncated)
         pushed.append((tuple(observation), tuple(action)))
         observation = after
+    assert buffer.storage.actions.shape[1] == 1, "one number for each action"
     batch = buffer.sample()
-    for seen, action in zip(batch.observations[:, 0], batch.actions[:, 0], strict=True):
+    before = dict(zip([seen for seen, _ in pushed], [(0.0, 0.0)] + [action for _, action in pushed], strict=False))
+    for seen, action, previous in zip(batch.observations[:, 0], batch.actions[:, 0], batch.first_action, strict=True):
         assert (tuple(seen.numpy()), tuple(action.numpy())) in pushed
+        assert tuple(previous.numpy()) == before[tuple(seen.numpy())]
 
 
 @pytest.mark.slow
@@ -143,5 +146,5 @@ def test_memory_holds_a_pole_whose_velocity_is_hidden(algo):
     """Without memory, `dqn` stays below 100 of 200."""
     offpcc.configure("discrete/cartpole.gin")
     learner = offpcc.build("cartpole-p-v0", algo, seed=1)
-    agent = learner.train(stop_return=195.0)
+    agent = learner.train()
     assert np.mean(offpcc.evaluate(agent, "cartpole-p-v0", episodes=20).returns) > 150.0

@@ -43,7 +43,7 @@ class Storage:
     """
 
     observations: Array  # (R, *obs)
-    actions: Array  # (R, A)
+    actions: Array  # (R, A); of discrete actions the index plus 1, (R, 1)
     rewards: Array  # (R, 1)
     terminations: Array  # (R, 1)
     is_start: Array  # (R,), bool
@@ -138,12 +138,19 @@ class TransitionTable(Storage):
         """All arrays; no number appears twice."""
         return [*self.columns, self.starts, self.stops]
 
-    def showing(self, observations: Array) -> TransitionTable:
-        """Return the same transitions with other `observations` (R, *obs)."""
-        if observations is self.observations:
+    def showing(self, observations: Array, actions: Array | None = None) -> TransitionTable:
+        """Return the same transitions with other `observations` (R, *obs), and other `actions` (R, A') if given."""
+        if observations is self.observations and actions is None:
             return self
-        storage = Storage.of(len(observations), observations.shape[1:], observations.dtype, self.actions.shape[1])
-        for column, array in zip(storage.columns, (observations, *self.columns[1:]), strict=True):
+        actions = self.actions if actions is None else actions
+        num_rows, shape = len(observations), observations.shape[1:]
+        is_image = observations.dtype == np.uint8
+        storage = Storage.of(num_rows, (0,) if is_image else shape, np.dtype(np.float32), actions.shape[1])
+        if is_image:  # without a copy
+            storage = replace(storage, observations=observations, packs_observations=False)
+        else:
+            storage.observations[...] = observations
+        for column, array in zip(storage.columns[1:], (actions, *self.columns[2:]), strict=True):
             column[...] = array
         return replace(self, **vars(storage))
 
