@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
-from tianshou.algorithm import BCQ, CQL, SAC, TD3, TD3BC
+import torch
+from tianshou.algorithm import BCQ, CQL, SAC, TD3, TD3BC, DiscreteCRR
 from tianshou.algorithm.imitation.bcq import BCQPolicy
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
+from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
 from tianshou.algorithm.modelfree.sac import AutoAlpha, SACPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
 from tianshou.data import Batch, ReplayBuffer
@@ -20,11 +23,12 @@ from tianshou.utils.net.continuous import (
     ContinuousCritic,
     Perturbation,
 )
+from tianshou.utils.net.discrete import DiscreteCritic
 
 from benchmarks.cases import ACTION_DIM, OBSERVATION_DIM, Case, Sizes
-from benchmarks.libraries import UnavailableError, Work
+from benchmarks.libraries import Learner, UnavailableError, Work
 from benchmarks.libraries.spaces import Spaces
-from benchmarks.recorded import transitions
+from benchmarks.recorded import Transitions, transitions
 
 RATE = 3e-4
 LATENT_DIM = 2 * ACTION_DIM
@@ -46,6 +50,34 @@ def prepare(case: Case, num_transitions: int) -> Work:
     return Work(lambda: learner.update(buffer, size))
 
 
+def learner(case: Case, data: Transitions) -> Learner:
+    """What learns from `data`: CRR for discrete actions.
+
+    Raises:
+        UnavailableError: there is no such algorithm here.
+    """
+    if case.algorithm != "dcrr":
+        raise UnavailableError(f"no {case.algorithm} of Tianshou learns from recorded data here")
+    num_observed, num_actions = data.dims
+    sizes = case.sizes.hidden_dims
+
+    def net() -> Net:
+        return Net(state_shape=num_observed, action_shape=num_actions, hidden_sizes=sizes)
+
+    policy = DiscreteActorPolicy(actor=net(), action_space=gymnasium.spaces.Discrete(num_actions))
+    critic = DiscreteCritic(preprocess_net=Net(state_shape=num_observed, hidden_sizes=sizes), last_size=num_actions)
+    agent = DiscreteCRR(policy=policy, critic=critic, optim=_adam(), min_q_weight=1.0, target_update_freq=500)
+    agent.policy.is_within_training_step = True
+    buffer, size = filled_with(data._replace(actions=data.actions.argmax(1))), case.sizes.batch_size
+
+    @torch.no_grad()
+    def act(observations: np.ndarray) -> np.ndarray:
+        logits, _ = policy.actor(torch.as_tensor(observations, dtype=torch.float32))
+        return np.eye(num_actions)[logits.argmax(-1).numpy()]
+
+    return Learner(lambda: agent.update(buffer, size), act)
+
+
 def store(capacity: int) -> Any:
     """What stores a transition, in an empty buffer."""
     buffer = ReplayBuffer(capacity)
@@ -59,14 +91,18 @@ def store(capacity: int) -> Any:
 
 def filled(num_transitions: int) -> ReplayBuffer:
     """A buffer of whole episodes."""
-    made = transitions(num_transitions)
+    return filled_with(transitions(num_transitions))
+
+
+def filled_with(made: Transitions) -> ReplayBuffer:
+    """A buffer of these transitions."""
     return ReplayBuffer.from_data(
         obs=made.observations,
         act=made.actions,
         rew=made.rewards,
         terminated=made.terminations,
         truncated=made.truncations,
-        done=made.truncations,
+        done=made.truncations | made.terminations,
         obs_next=made.next_observations,
     )
 
