@@ -34,7 +34,8 @@ def test_a_loss_and_its_gradient(algo, cls):
     for _ in range(30):
         agent.update(data.sample_transition_batch(SIZES.batch_size))
     theirs, observed = agent.impl, made.observations.shape[1]
-    options = {"num_quantiles": module.NUM_QUANTILES, "double": True} if algo == "dcql" else {}
+    theirs._beta = 0.0  # its penalty of logits reads them after the softmax; the authors' code and ours before
+    options = {"num_quantiles": module.NUM_QUANTILES, "double": True} if algo == "dcql" else {"logits_weight": 0.0}
     ours = cls(
         Box(-np.inf, np.inf, (observed,)), Discrete(NUM_ACTIONS), hidden_dims=SIZES.hidden_dims,
         normalize_observations=False, **options
@@ -64,6 +65,7 @@ def test_a_loss_and_its_gradient(algo, cls):
     loss, _ = ours.critic_loss(ours.summarize(batch), batch)
     expected = theirs.compute_loss(read, theirs.compute_target(read)).loss
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    theirs.modules.q_funcs.zero_grad()
     loss.backward(), expected.backward()
     for mine, other in zip(ours.critics.parameters(), theirs.modules.q_funcs.parameters(), strict=True):
         assert torch.allclose(mine.grad, other.grad, rtol=1e-3, atol=1e-5)
