@@ -57,6 +57,8 @@ class ActorCritic(Acting, Construction):
         for module in self._train_mode_layers:
             module.train(learns)
         batch = self.unpack(batch.to(self.device).without_padding())
+        if self.clip_rewards:
+            batch = batch._replace(rewards=batch.rewards.sign(), first_reward=batch.first_reward.sign())
         observations = batch.observations
         if learns:  # otherwise, no statistics may change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])

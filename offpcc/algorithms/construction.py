@@ -158,6 +158,8 @@ class Construction:
             "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
+        clip_rewards: whether the agent sees only the signs of rewards, in targets and as network inputs, as in DQN on
+            Atari. Reported returns and stored rewards stay as they are.
         options: arguments of `NetworkOptions` and `Execution`.
     """
 
@@ -219,6 +221,7 @@ class Construction:
         actor_q: Annotated[str, one_of(("min", "mean", "first"))] | None = None,
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
+        clip_rewards: Flag = False,
         **options: Any,
     ) -> None:
         update = getattr(type(self), "update_networks", None)
@@ -230,7 +233,12 @@ class Construction:
         networks, self.execution = pick(NetworkOptions, options), pick(Execution, options)
         self.device = torch.device(device)
         self.gamma, self.n_step = gamma, n_step
-        self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards
+        if clip_rewards and self.reads_returns:
+            raise UserError(
+                f"{type(self).__name__}.clip_rewards is True, but {type(self).__name__} also reads the returns of "
+                f"episodes, which are not clipped; leave it out, or bind reward_scale"
+            )
         if isinstance(observation_space, spaces.Dict):
             observation_space = PackedDict(observation_space)
         self.privileged: PackedDict | None = None  # the space of observations with a state, as batches hold them

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, PositiveInteger
-from offpcc.core import Batch, Stats, Summaries
+from offpcc.core import Batch, Memory, Stats, Step, Summaries
 from offpcc.networks.actors import DiscreteActor, ValueActor
 from offpcc.networks.critics import DiscreteCritics, of_actions
 
@@ -78,9 +78,11 @@ class ValueBased(DiscreteActions):
         target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
             networks.
         initial_epsilon: share of random actions at the first environment step; default: 1, or `final_epsilon` for
-            algorithms that learn from recorded data. Tests have none.
+            algorithms that learn from recorded data.
         final_epsilon: share of random actions after `epsilon_steps`; in between, the share falls linearly.
         epsilon_steps: number of environment steps until the share is `final_epsilon`.
+        test_epsilon: share of random actions in tests and in `act(..., deterministic=True)`. An episode draws the same
+            ones in each test, if the same number of environments plays.
         kwargs: see `ActorCritic`.
     """
 
@@ -103,6 +105,7 @@ class ValueBased(DiscreteActions):
         initial_epsilon: Fraction | None = None,
         final_epsilon: Fraction = 0.05,
         epsilon_steps: NonnegativeInteger = 10_000,
+        test_epsilon: Fraction = 0.0,
         **kwargs: Any,
     ) -> None:
         self.dueling = dueling  # `build_critics` reads it
@@ -110,7 +113,8 @@ class ValueBased(DiscreteActions):
         self.target_update_interval = target_update_interval
         if initial_epsilon is None:
             initial_epsilon = final_epsilon if self.is_offline else 1.0
-        self.epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps)
+        self.epsilon, self.test_epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps), test_epsilon
+        self._test_draws = np.random.default_rng(0)
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the Q network."""
@@ -131,10 +135,26 @@ class ValueBased(DiscreteActions):
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
         """Return zeros for greedy actions, and numbers that decide alone for random ones, (N, A)."""
-        draw = self.noise.acting.generator
-        is_random = draw.random(num_envs) < self.epsilons(num_envs)
+        chosen = self._random_choices(self.noise.acting.generator, self.epsilons(num_envs))
         self.epsilon.taken += num_envs
-        return np.where(is_random[:, None], FAR * draw.random((num_envs, self.action_dim)), 0.0).astype(np.float32)
+        return chosen
+
+    def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
+        """See `Algorithm.act`."""
+        if deterministic and self.test_epsilon and np.all(step.is_first):
+            self._test_draws = np.random.default_rng(0)  # so that all tests draw the same
+        return super().act(step, memory, deterministic=deterministic)
+
+    def acting_noise(self, num_envs: int, deterministic: bool) -> np.ndarray | None:
+        """See `Acting`; tests have random actions, too, if `test_epsilon` is above 0."""
+        if deterministic and self.test_epsilon:
+            return self._random_choices(self._test_draws, np.full(num_envs, self.test_epsilon))
+        return super().acting_noise(num_envs, deterministic)
+
+    def _random_choices(self, draw: np.random.Generator, epsilons: np.ndarray) -> np.ndarray:
+        is_random = draw.random(len(epsilons)) < epsilons
+        chosen = FAR * draw.random((len(epsilons), self.action_dim))
+        return np.where(is_random[:, None], chosen, 0.0).astype(np.float32)
 
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of the Q network, and every `target_update_interval` steps one of its target."""

@@ -20,7 +20,9 @@ from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, place_in
+from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import choose_opengl
+from offpcc.envs.tasks import atari
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
@@ -267,12 +269,16 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
             import_own(name.partition(":")[0], name)
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
+    atari.register(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
+    spec: Any = gymnasium.registry[name.split(":")[-1]]
+    if spec.entry_point == atari.ALE_ENTRY_POINT:
+        spec, given = atari.preprocessed(spec, given)
     try:
         with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
-            return gymnasium.make(name, **given)
+            return gymnasium.make(spec, **given)
     except UserError:
         raise
     except signals.ANYTHING as error:
@@ -427,6 +433,8 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
 def _unknown(name: str, known: Iterable[str]) -> str:
     if reason := catalog.why_not(name):
         return reason
+    if atari.is_atari(name) and not is_installed(atari.PACKAGE):
+        return f"{name} needs the package {atari.PACKAGE}, which is not installed; run `pip install {atari.PACKAGE}`"
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

@@ -120,8 +120,10 @@ class Interaction:
         observation, reward = result.observations[number], float(result.rewards[number])
         terminated, truncated = bool(result.terminated[number]), bool(result.truncated[number])
         before, is_first = self.observations[number], bool(self.lengths[number] == 0)
-        for store in self.stores:
-            store.push(before, action, reward, observation, terminated, truncated, env=number, is_first=is_first)
+        value_ends = terminated or (self.algorithm.memoryless and bool(result.life_lost[number]))
+        for store in self.stores:  # the first is the buffer; a recording tells what happened
+            ends = value_ends if store is self.stores[0] else terminated
+            store.push(before, action, reward, observation, ends, truncated, env=number, is_first=is_first)
         assert self.actions is not None
         self.observations[number], self.actions[number], self.rewards[number] = observation, action, reward
         self.returns[number] += reward
