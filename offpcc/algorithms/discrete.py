@@ -15,14 +15,43 @@ from offpcc.networks.critics import DiscreteCritics, of_actions
 FAR = 1e9  # above every difference of Q values: added to the score of an action, it makes this the chosen one
 
 
+@configurable
 class DiscreteActions(ActorCritic):
     """Base class of algorithms for discrete actions. The actor gives the logits of a policy.
 
-    Batches and `act` hold one-hot actions. Arguments: see `ActorCritic`.
+    Batches and `act` hold one-hot actions.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
+            networks.
+        kwargs: see `ActorCritic`.
     """
 
     is_discrete = True
     counterpart = "sac"
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        target_update_interval: PositiveInteger = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.target_update_interval = target_update_interval
+
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        idle = () if self.has_critics else ("target_update_interval",)
+        return super().unused_parameters() | dict.fromkeys(idle, "there are no critics")
+
+    def update_targets(self) -> None:
+        """Update the targets, if this is one of the updates that do."""
+        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
+            super().update_targets()
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the policy network."""
@@ -75,8 +104,6 @@ class ValueBased(DiscreteActions):
         action_space: see `ActorCritic`.
         dueling: whether Q is the sum of a state's value and the advantages of actions (Wang et al. 2016,
             arXiv:1511.06581).
-        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
-            networks.
         initial_epsilon: share of random actions at the first environment step; default: 1, or `final_epsilon` for
             algorithms that learn from recorded data.
         final_epsilon: share of random actions after `epsilon_steps`; in between, the share falls linearly.
@@ -101,7 +128,6 @@ class ValueBased(DiscreteActions):
         action_space: Any,
         *,
         dueling: Flag = False,
-        target_update_interval: PositiveInteger = 1,
         initial_epsilon: Fraction | None = None,
         final_epsilon: Fraction = 0.05,
         epsilon_steps: NonnegativeInteger = 10_000,
@@ -110,7 +136,6 @@ class ValueBased(DiscreteActions):
     ) -> None:
         self.dueling = dueling  # `build_critics` reads it
         super().__init__(observation_space, action_space, **kwargs)
-        self.target_update_interval = target_update_interval
         if initial_epsilon is None:
             initial_epsilon = final_epsilon if self.is_offline else 1.0
         self.epsilon, self.test_epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps), test_epsilon
@@ -157,12 +182,11 @@ class ValueBased(DiscreteActions):
         return np.where(is_random[:, None], chosen, 0.0).astype(np.float32)
 
     def inner_update(self, batch: Batch) -> Stats:
-        """Make one step of the Q network, and every `target_update_interval` steps one of its target."""
+        """Make one step of the Q network and of its target."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
-            self.update_targets()
+        self.update_targets()
         if "epsilon" not in self.stat_names:
             return stats
         return {**stats, "epsilon": stats["q"].new_full((), self.epsilon())}

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import gin
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete
 
 from offpcc.config import loading
@@ -272,9 +273,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
     atari.register(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
-    spec: Any = gymnasium.registry[name.split(":")[-1]]
-    if spec.entry_point == atari.ALE_ENTRY_POINT:
-        spec, given = atari.preprocessed(spec, given)
+    spec, given = made_from(name, given)
     try:
         with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
@@ -284,6 +283,15 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
     except signals.ANYTHING as error:
         signals.pass_on(error)
         raise cannot_be_made(name, error, given) from error
+
+
+def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
+    """Return what `gymnasium.make` makes a registered environment from, and its arguments.
+
+    That is its id; for a game of ale-py, the spec of the preprocessed game.
+    """
+    spec = gymnasium.registry[name.split(":")[-1]]
+    return atari.preprocessed(spec, given) if spec.entry_point == atari.ALE_ENTRY_POINT else (name, {**given})
 
 
 _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id

@@ -104,6 +104,8 @@ class Atari(gym.Env[Array, int]):
             if value not in allowed:
                 raise UserError(f"make.kwargs has {what.lower()} = {value!r}; {game} has {[int(one) for one in allowed]}")
             getattr(ale, f"set{what}")(value)
+        ale.reset_game()
+        self._begin = ale.cloneState()  # in some games, a reset alone keeps a part of the game before
         self._actions = ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
         self._noop, fire = ale_py.Action.NOOP, ale_py.Action.FIRE
         self._start = fire if fire_reset and fire in self._actions else None
@@ -120,8 +122,7 @@ class Atari(gym.Env[Array, int]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start a game; see `gymnasium.Env.reset`. `options` is ignored."""
         super().reset(seed=seed)
-        ale = self._ale
-        ale.reset_game()
+        self._restart()
         self._last = self._noop
         if self._noop_max:
             for _ in range(int(self.np_random.integers(1, self._noop_max + 1))):
@@ -129,8 +130,9 @@ class Atari(gym.Env[Array, int]):
         if self._start is not None:
             for _ in range(self._frame_skip):
                 self._act(self._start)
+        ale = self._ale
         if ale.game_over():
-            ale.reset_game()
+            self._restart()
         self._lives = ale.lives()
         ale.getScreenGrayscale(self._screens[0])
         self._screens[1] = 0
@@ -157,6 +159,10 @@ class Atari(gym.Env[Array, int]):
     def render(self) -> Array | None:
         """Return the screen in colours, (height, width, 3), or None without a render mode or with a window."""
         return self._ale.getScreenRGB() if self.render_mode == "rgb_array" else None
+
+    def _restart(self) -> None:
+        self._ale.reset_game()
+        self._ale.restoreState(self._begin)
 
     def _act(self, action: Any) -> float:
         """Take an action for a frame, or with `repeat_action_probability` the last one; return the reward."""
