@@ -114,6 +114,9 @@ class Atari(gym.Env[Array, int]):
         height, width = ale.getScreenDims()
         self._screens, self._screen = np.zeros((2, height, width), np.uint8), np.zeros((height, width), np.uint8)
         self._rows, self._columns = Areas(height, size), Areas(width, size)
+        largest = np.min_scalar_type(255 * self._rows.span * self._columns.span)
+        for areas in (self._rows, self._columns):
+            areas.weights = [weight.astype(largest) for weight in areas.weights]  # small numbers are fast
         self.observation_space = Box(0, 255, (1, size, size), np.uint8)
         self.action_space = Discrete(len(self._actions))
         self.render_mode = render_mode
@@ -173,8 +176,7 @@ class Atari(gym.Env[Array, int]):
     def _observe(self) -> Array:
         np.maximum(self._screens[0], self._screens[1], out=self._screen)
         totals = self._columns.totals(self._rows.totals(self._screen).T).T
-        count = self._rows.span * self._columns.span
-        return ((totals + count // 2) // count).astype(np.uint8)[np.newaxis]
+        return np.rint(totals / (self._rows.span * self._columns.span)).astype(np.uint8)[np.newaxis]
 
 
 class Areas:
@@ -186,6 +188,7 @@ class Areas:
 
     Attributes:
         span: Sum of the weights of an area.
+        weights: Weights of the first row of each area, of the second, and so on; (areas, 1) each.
     """
 
     def __init__(self, num_rows: int, num_areas: int) -> None:
@@ -196,12 +199,12 @@ class Areas:
         self._rows = [np.minimum(first // row + nth, num_rows - 1) for nth in range(most)]
         begins = [(first // row + nth) * row for nth in range(most)]
         shared = [np.minimum(first + self.span, begin + row) - np.maximum(first, begin) for begin in begins]
-        self._weights = [np.maximum(weight, 0).astype(np.uint32)[:, np.newaxis] for weight in shared]
+        self.weights = [np.maximum(weight, 0).astype(np.uint32)[:, np.newaxis] for weight in shared]
 
     def totals(self, image: Array) -> Array:
         """Return the weighted sums (areas, ...) of an image's rows, (rows, ...)."""
         return sum(  # type: ignore[return-value]
-            image[rows] * weights for rows, weights in zip(self._rows, self._weights, strict=True)
+            image[rows] * weights for rows, weights in zip(self._rows, self.weights, strict=True)
         )
 
 
