@@ -14,7 +14,7 @@ from offpcc.algorithms.nonfinite import SkippedUpdate
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import Inputs
-from offpcc.networks.sequences import encode
+from offpcc.networks.sequences import encode, is_empty
 
 
 @configurable
@@ -26,6 +26,7 @@ class ActorCritic(Acting, Construction):
     loss if there are no critics. Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
     """
 
+    reads_target_now = True  # whether losses read `Summaries.target_q` of the observation itself; else it may be NaN
     critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
@@ -59,6 +60,8 @@ class ActorCritic(Acting, Construction):
         batch = self.unpack(batch.to(self.device).without_padding())
         if self.clip_rewards:
             batch = batch._replace(rewards=batch.rewards.sign(), first_reward=batch.first_reward.sign())
+        if self.folds_windows and batch.actions.shape[1] > 1:
+            batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
         observations = batch.observations
         if learns:  # otherwise, no statistics may change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
@@ -72,6 +75,22 @@ class ActorCritic(Acting, Construction):
             observations = torch.where(valid > 0, self.normalization(observations), 0.0)
         return batch._replace(observations=observations)
 
+    @property
+    def reads_next(self) -> bool:
+        """Whether losses read the policy's summary of the next observation; else it may be NaN."""
+        return True
+
+    @property
+    def folds_windows(self) -> bool:
+        """Whether windows of n steps become single steps, so that images in between are not encoded.
+
+        Encoders that read previous actions or rewards need those of each step.
+        """
+        if not self.memoryless or self.n_step == 1 or is_empty(self.shared_encoder):
+            return False
+        encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
+        return not any(encoder.extra_dim for encoder in encoders)
+
     def summarize(self, batch: Batch) -> Summaries:
         """Encode the batch once for all networks. The rest of an update is feed-forward."""
         inputs = Inputs.of(batch)
@@ -82,7 +101,7 @@ class ActorCritic(Acting, Construction):
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
-        shared = read(self.shared_encoder)
+        shared = read(self.shared_encoder, skip=None if self.reads_next else "last")
         is_own = self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
@@ -94,7 +113,8 @@ class ActorCritic(Acting, Construction):
         else:  # the summary that the Q network acts by, or the states alone
             q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
-            target_shared, target_q = read(self.target_shared_encoder), q
+            skip = None if self.reads_target_now else "first"
+            target_shared, target_q = read(self.target_shared_encoder, skip=skip), q
             if self.critic_encoders:
                 encoders = self.target_critic_encoders
                 own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]
@@ -108,6 +128,8 @@ class ActorCritic(Acting, Construction):
         y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with the reward scaled and shifted. With n steps, y_t sums n rewards
         before it bootstraps, or fewer at the row's end.
         """
+        if batch.discounts is not None:  # the rewards are summed already
+            return batch.rewards + batch.discounts * next_value
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)
         y = one_step = rewards + continues * next_value

@@ -31,6 +31,7 @@ class DiscreteActions(ActorCritic):
 
     is_discrete = True
     counterpart = "sac"
+    reads_target_now = False
 
     def __init__(
         self,

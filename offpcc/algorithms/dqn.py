@@ -36,6 +36,11 @@ class DQN(ValueBased):
         super().__init__(observation_space, action_space, **kwargs)
         self.double = double
 
+    @property
+    def reads_next(self) -> bool:
+        """See `ActorCritic`."""
+        return self.double
+
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return the mean Huber loss of Q(o, a) - y, where y is `target`; and statistics, see `td_loss`."""
         return self.td_loss(batch, chosen_values(self.critics, h, batch), self.target(h, batch), huber)

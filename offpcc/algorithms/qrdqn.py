@@ -50,6 +50,11 @@ class QRDQN(ValueBased):
         """Return the network of quantiles."""
         return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims, self.num_quantiles, self.dueling)
 
+    @property
+    def reads_next(self) -> bool:
+        """See `ActorCritic`."""
+        return self.double
+
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return the mean over steps of the quantile Huber loss (eq. 10, 13), and statistics."""
         return self.quantile_loss(self.critics.quantiles(h.q)[0], h, batch)
