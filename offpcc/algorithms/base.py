@@ -14,7 +14,7 @@ from offpcc.algorithms.nonfinite import SkippedUpdate
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import Inputs
-from offpcc.networks.sequences import encode, is_empty
+from offpcc.networks.sequences import encode
 
 
 @configurable
@@ -26,7 +26,6 @@ class ActorCritic(Acting, Construction):
     loss if there are no critics. Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
     """
 
-    reads_target_now = True  # whether losses read `Summaries.target_q` of the observation itself; else it may be NaN
     critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
@@ -57,11 +56,7 @@ class ActorCritic(Acting, Construction):
         """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
         for module in self._train_mode_layers:
             module.train(learns)
-        batch = self.unpack(batch.to(self.device).without_padding())
-        if self.clip_rewards:
-            batch = batch._replace(rewards=batch.rewards.sign(), first_reward=batch.first_reward.sign())
-        if self.folds_windows and batch.actions.shape[1] > 1:
-            batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
+        batch = self.unpack(self.fold(batch.to(self.device)).without_padding())
         observations = batch.observations
         if learns:  # otherwise, no statistics may change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
@@ -75,22 +70,6 @@ class ActorCritic(Acting, Construction):
             observations = torch.where(valid > 0, self.normalization(observations), 0.0)
         return batch._replace(observations=observations)
 
-    @property
-    def reads_next(self) -> bool:
-        """Whether losses read the policy's summary of the next observation; else it may be NaN."""
-        return True
-
-    @property
-    def folds_windows(self) -> bool:
-        """Whether windows of n steps become single steps, so that images in between are not encoded.
-
-        Encoders that read previous actions or rewards need those of each step.
-        """
-        if not self.memoryless or self.n_step == 1 or is_empty(self.shared_encoder):
-            return False
-        encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
-        return not any(encoder.extra_dim for encoder in encoders)
-
     def summarize(self, batch: Batch) -> Summaries:
         """Encode the batch once for all networks. The rest of an update is feed-forward."""
         inputs = Inputs.of(batch)
@@ -101,7 +80,7 @@ class ActorCritic(Acting, Construction):
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
-        shared = read(self.shared_encoder, skip=None if self.reads_next else "last")
+        shared = read(self.shared_encoder, skip=self.skipped)
         is_own = self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
@@ -113,8 +92,7 @@ class ActorCritic(Acting, Construction):
         else:  # the summary that the Q network acts by, or the states alone
             q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
-            skip = None if self.reads_target_now else "first"
-            target_shared, target_q = read(self.target_shared_encoder, skip=skip), q
+            target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped_by_target), q
             if self.critic_encoders:
                 encoders = self.target_critic_encoders
                 own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]
@@ -125,10 +103,9 @@ class ActorCritic(Acting, Construction):
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.
 
-        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with the reward scaled and shifted. With n steps, y_t sums n rewards
-        before it bootstraps, or fewer at the row's end.
+        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with scaled and shifted rewards; with n steps, y_t sums up to n of them.
         """
-        if batch.discounts is not None:  # the rewards are summed already
+        if batch.discounts is not None:  # see `Batch.folded`
             return batch.rewards + batch.discounts * next_value
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)

@@ -184,6 +184,10 @@ class Construction:
     is_discrete: ClassVar[bool] = False  # whether actions are discrete
     # The algorithm to propose for the other kind of actions; default: dsac, or dcql for recorded data.
     counterpart: ClassVar[str | None] = None
+    # The observation that a memoryless shared encoder need not read, because no loss does: "last" where the policy's
+    # summary of the next observation is not used, and of the target encoder "first". Its summary is NaN.
+    skipped: str | None = None
+    skipped_by_target: ClassVar[str | None] = None
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
@@ -395,6 +399,25 @@ class Construction:
         if batch.states is None or not self.num_states:
             return summary
         return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
+
+    @property
+    def folds_windows(self) -> bool:
+        """Whether windows of n steps become single steps, so that images in between are not encoded.
+
+        Encoders that read previous actions or rewards need those of each step.
+        """
+        if not self.memoryless or self.n_step == 1 or is_empty(self.shared_encoder):
+            return False
+        encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
+        return not any(getattr(encoder, "extra_dim", 1) for encoder in encoders)
+
+    def fold(self, batch: Batch) -> Batch:
+        """Return the batch with the signs of rewards if `clip_rewards`, and as single steps if `folds_windows`."""
+        if self.clip_rewards:
+            batch = batch._replace(rewards=batch.rewards.sign(), first_reward=batch.first_reward.sign())
+        if self.folds_windows and batch.actions.shape[1] > 1:
+            batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
+        return batch
 
     def augment(self, observations: Tensor) -> Tensor:
         """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""

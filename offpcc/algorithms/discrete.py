@@ -31,7 +31,7 @@ class DiscreteActions(ActorCritic):
 
     is_discrete = True
     counterpart = "sac"
-    reads_target_now = False
+    skipped_by_target = "first"
 
     def __init__(
         self,

@@ -43,17 +43,13 @@ class QRDQN(ValueBased):
         **kwargs: Any,
     ) -> None:
         self.num_quantiles, self.double = num_quantiles, double  # `build_critics` reads the first
+        self.skipped = None if double else "last"
         super().__init__(observation_space, action_space, **kwargs)
         self.levels = (torch.arange(num_quantiles, device=self.device) + 0.5) / num_quantiles
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> DiscreteCritics:
         """Return the network of quantiles."""
         return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims, self.num_quantiles, self.dueling)
-
-    @property
-    def reads_next(self) -> bool:
-        """See `ActorCritic`."""
-        return self.double
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return the mean over steps of the quantile Huber loss (eq. 10, 13), and statistics."""

@@ -41,7 +41,7 @@ from offpcc.utils.spaces import (
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
 ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much
-SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
+SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium", "ale-py")
 
 OWN_GENERATOR = "draw all random numbers from self.np_random, after super().reset(seed=seed)"
 CARRY_NOTHING = "keep no state from one episode to the next"

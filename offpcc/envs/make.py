@@ -406,7 +406,7 @@ def simulator() -> str | None:
 
     Scores depend on the version.
     """
-    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet")):
+    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet"), ("ale_py", "ALE")):
         if module in sys.modules:
             return f"{title} {importlib.metadata.version(module)}"
     return None

@@ -127,7 +127,10 @@ def _layers(
         ) from error
     if feature_dim is None:
         return (convolutions, nn.Sequential()), flat_dim
-    return (convolutions, nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())), feature_dim
+    return (
+        convolutions,
+        nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh()),
+    ), feature_dim
 
 
 def _fitting(width: int, num_layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -48,8 +48,8 @@ def frames_in_file(shape: tuple[int, ...]) -> Array:
             content = mmap.mmap(file.fileno(), num_bytes)
     except OSError as error:
         raise UserError(
-            f"{folder} cannot hold {num_bytes:,} bytes of a replay buffer's frames ({first_line(error)}); name a folder "
-            f"on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower capacity"
+            f"{folder} cannot hold {num_bytes:,} bytes of a replay buffer's frames ({first_line(error)}); name a "
+            f"folder on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower capacity"
         ) from error
     return np.frombuffer(content, np.uint8).reshape(shape)
 

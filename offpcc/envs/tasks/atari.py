@@ -20,10 +20,11 @@ from offpcc.utils.errors import UserError
 PACKAGE = "ale-py"
 ALE_ENTRY_POINT = "ale_py.env:AtariEnv"
 ENTRY_POINT = "offpcc.envs.tasks.atari:Atari"
+IDS = "preprocessed as in DQN: PongNoFrameskip-v4 (no sticky actions), ALE/Pong-v5 (sticky with probability 0.25)"
 FRAMES_PER_SECOND = 60  # of the console
 
 
-class Atari(gym.Env[Array, int]):
+class Atari(gym.Env[Array, Any]):
     """A game, with the preprocessing of DQN (Mnih et al. 2015) and Machado et al. 2018 (arXiv:1709.06009).
 
     Observation, uint8 (1, size, size): the largest of the last two screens, grey, and averaged over areas.
@@ -95,15 +96,17 @@ class Atari(gym.Env[Array, int]):
             ale.setBool("display_screen", True)
             ale.setBool("sound", True)
         ale.loadROM(roms.get_rom_path(game))
-        for what, value, allowed in (
+        for what, chosen, allowed in (
             ("Mode", mode, ale.getAvailableModes()),
             ("Difficulty", difficulty, ale.getAvailableDifficulties()),
         ):
-            if value is None:
+            if chosen is None:
                 continue
-            if value not in allowed:
-                raise UserError(f"make.kwargs has {what.lower()} = {value!r}; {game} has {[int(one) for one in allowed]}")
-            getattr(ale, f"set{what}")(value)
+            if chosen not in allowed:
+                raise UserError(
+                    f"make.kwargs has {what.lower()} = {chosen!r}; {game} has {[int(one) for one in allowed]}"
+                )
+            getattr(ale, f"set{what}")(chosen)
         ale.reset_game()
         self._begin = ale.cloneState()  # in some games, a reset alone keeps a part of the game before
         self._actions = ale.getLegalActionSet() if full_action_space else ale.getMinimalActionSet()
@@ -203,9 +206,9 @@ class Areas:
 
     def totals(self, image: Array) -> Array:
         """Return the weighted sums (areas, ...) of an image's rows, (rows, ...)."""
-        return sum(  # type: ignore[return-value]
-            image[rows] * weights for rows, weights in zip(self._rows, self.weights, strict=True)
-        )
+        parts = [image[rows] * weights for rows, weights in zip(self._rows, self.weights, strict=True)]
+        totals: Array = np.sum(parts, 0, parts[0].dtype)
+        return totals
 
 
 def register(name: str) -> None:

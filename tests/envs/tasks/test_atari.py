@@ -5,6 +5,7 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
+from conftest import merged, rows, run_folder
 
 from offpcc.algorithms import find_algorithm
 from offpcc.config import loading
@@ -38,19 +39,8 @@ def played(env, num_steps, seed=0, first_seed=None):
     return np.stack(seen), results
 
 
-@pytest.fixture
-def dies():
-    """Breakout whose lives are lost soon: the ball is served, and nobody hits it."""
-
-    class Dies(gymnasium.ActionWrapper):
-        def action(self, action):
-            return 1
-
-    return lambda: Dies(make(BREAKOUT))
-
-
 def test_an_observation_is_what_the_vector_environment_of_ale_py_shows():
-    """Grey, shrunk, the largest of two screens, four frames of 4: to the last byte, in a game with other screens too."""
+    """Grey, shrunk, the largest of two screens, four frames of 4: to the last byte, also of other screens."""
     import ale_py
 
     for game in ("pong", "air_raid"):  # 210 and 250 rows
@@ -152,7 +142,7 @@ def test_the_generators_state_fixes_a_game_whatever_was_played_before(name):
     assert found[1] == expected[1]
 
 
-def test_a_lost_life_goes_to_the_buffer_alone(dies):
+def test_a_lost_life_goes_to_the_buffer_alone():
     """The agent learns of an end; the game, its stack and its score go on, and a recording has whole games."""
 
     class Store:
@@ -270,5 +260,70 @@ def test_without_ale_py_the_message_names_it(monkeypatch):
     monkeypatch.setattr("offpcc.envs.make.is_installed", lambda package: False)
     monkeypatch.setattr("offpcc.envs.tasks.atari.is_installed", lambda package: False)
     monkeypatch.setattr(gymnasium, "registry", {})
-    with pytest.raises(UnsuitableEnvironment, match="needs the package ale-py.*pip install ale-py"):
+    with pytest.raises(UnsuitableEnvironment, match=r"needs the package ale-py.*pip install ale-py"):
         make("ALE/Pong-v5")
+
+
+SHORT = (
+    "train.num_epochs=2",
+    "train.num_steps_per_epoch=90",
+    "train.update_after=40",
+    "train.update_every=1",
+    "train.updates_per_step=0.1",
+    "train.num_test_episodes_per_epoch=1",
+    "environments.num_envs=2",
+    "ReplayBuffer.capacity=100",
+    "ReplayBuffer.memory_limit=300_000",  # so that frames go to a file
+    "ReplayBuffer.batch_size=4",
+    "QRDQN.num_quantiles=5",
+    "make.kwargs={'max_num_frames_per_episode': 300}",
+)
+WITH_MEMORY = (
+    *SHORT[:7],
+    "RecurrentReplayBuffer.batch_size=2",
+    "RecurrentReplayBuffer.segment_len=6",
+    "RecurrentReplayBuffer.burn_in=2",
+    "RecurrentReplayBuffer.memory_limit=300_000",
+    "Recurrent.hidden_dim=8",
+    "make.kwargs={'frame_stack': 1, 'max_num_frames_per_episode': 250}",
+)
+
+
+@pytest.mark.parametrize(
+    ("algo", "config", "bindings"),
+    [("cqrdqn", "discrete/atari_qrdqn.gin", SHORT), ("crdqn", "discrete/atari_memory.gin", WITH_MEMORY)],
+)
+def test_a_run_resumes_exactly_and_its_actor_is_tested(launch, tmp_path, algo, config, bindings):
+    """With sticky actions, in mid-game, with frames in a file."""
+
+    def train(run_id, epochs, *extra):
+        given = ["--config", config, "--gin", *merged(*bindings, f"train.num_epochs={epochs}")]
+        code, _, err = launch("--env", "ALE/Breakout-v5", "--algo", algo, "--run_id", run_id, *extra, *given)
+        assert code == 0, err
+
+    train(1, 2)
+    train(2, 1)
+    train(2, 2, "--resume")
+    one, other = (run_folder(tmp_path, "ALE/Breakout-v5", algo, number) for number in (1, 2))
+    assert len(rows(one)) == 3
+    code, out, err = launch("evaluate", one, "--episodes", 1)
+    assert code == 0 and "return over 1 episodes" in out, err
+    code, out, err = launch(
+        "collect", "--env", "ALE/Breakout-v5", "--actor", one, "--steps", 30, "--out", tmp_path / "games.hdf5"
+    )
+    assert code == 0 and "30 steps" in out, err
+
+
+def test_a_run_with_the_same_seed_resumes_to_the_same_bytes(launch, tmp_path):
+    def train(name, epochs, *extra):
+        given = ["--config", "discrete/atari_qrdqn.gin", "--gin", *merged(*SHORT, f"train.num_epochs={epochs}")]
+        place = ["--results", tmp_path / name, "--run_id", 1]
+        code, _, err = launch("--env", "ALE/Breakout-v5", "--algo", "cqrdqn", *place, *extra, *given)
+        assert code == 0, err
+        return tmp_path / name / "ALE" / "Breakout-v5" / "cqrdqn" / "1"
+
+    whole = train("whole", 2)
+    train("halves", 1)
+    halves = train("halves", 2, "--resume")
+    assert rows(halves) == rows(whole)
+    assert (halves / "actor_last.pt").read_bytes() == (whole / "actor_last.pt").read_bytes()
