@@ -80,7 +80,7 @@ class ActorCritic(Acting, Construction):
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
-        shared = read(self.shared_encoder, skip=self.skipped)
+        shared = read(self.shared_encoder, skip=self.skipped(False))
         is_own = self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
@@ -92,7 +92,7 @@ class ActorCritic(Acting, Construction):
         else:  # the summary that the Q network acts by, or the states alone
             q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
-            target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped_by_target), q
+            target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped(True)), q
             if self.critic_encoders:
                 encoders = self.target_critic_encoders
                 own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]

@@ -184,10 +184,8 @@ class Construction:
     is_discrete: ClassVar[bool] = False  # whether actions are discrete
     # The algorithm to propose for the other kind of actions; default: dsac, or dcql for recorded data.
     counterpart: ClassVar[str | None] = None
-    # The observation that a memoryless shared encoder need not read, because no loss does: "last" where the policy's
-    # summary of the next observation is not used, and of the target encoder "first". Its summary is NaN.
-    skipped: str | None = None
-    skipped_by_target: ClassVar[str | None] = None
+    reads_next = True  # whether losses read the policy's summary of the next observation; else it may be NaN
+    target_reads_now: ClassVar[bool] = True  # whether losses read that of the targets of the observation itself
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
@@ -410,6 +408,14 @@ class Construction:
             return False
         encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
         return not any(getattr(encoder, "extra_dim", 1) for encoder in encoders)
+
+    def skipped(self, of_target: bool) -> str | None:
+        """Return which observation the shared encoder, or its target, need not read: "first", "last" or None."""
+        if not self.memoryless:
+            return None
+        if of_target:
+            return None if self.target_reads_now else "first"
+        return None if self.reads_next else "last"
 
     def fold(self, batch: Batch) -> Batch:
         """Return the batch with the signs of rewards if `clip_rewards`, and as single steps if `folds_windows`."""

@@ -31,7 +31,7 @@ class DiscreteActions(ActorCritic):
 
     is_discrete = True
     counterpart = "sac"
-    skipped_by_target = "first"
+    target_reads_now = False
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
-from conftest import merged, rows, run_folder
+from conftest import merged, rows
 
 from offpcc.algorithms import find_algorithm
 from offpcc.config import loading
@@ -51,7 +51,9 @@ def test_an_observation_is_what_the_vector_environment_of_ale_py_shows():
         seen, expected = ours.reset(seed=0)[0], theirs.reset(seed=0)[0][0]
         assert seen.shape == (1, 84, 84) and seen.dtype == np.uint8
         for _ in range(60):
-            np.testing.assert_array_equal(seen, expected)
+            unlike = seen != expected  # theirs rounds means of a half either way where there are 250 rows
+            assert not unlike.any() if game == "pong" else unlike.mean() < 0.005
+            np.testing.assert_allclose(seen.astype(int), expected.astype(int), atol=1)
             action = int(generator.integers(ours.action_space.n))
             seen, reward, *_ = ours.step(action)
             stacked, rewards, *_ = theirs.step(np.array([action]))
@@ -279,7 +281,7 @@ SHORT = (
     "make.kwargs={'max_num_frames_per_episode': 300}",
 )
 WITH_MEMORY = (
-    *SHORT[:7],
+    *(one for one in SHORT[:7] if "update_every" not in one),
     "RecurrentReplayBuffer.batch_size=2",
     "RecurrentReplayBuffer.segment_len=6",
     "RecurrentReplayBuffer.burn_in=2",
@@ -293,37 +295,23 @@ WITH_MEMORY = (
     ("algo", "config", "bindings"),
     [("cqrdqn", "discrete/atari_qrdqn.gin", SHORT), ("crdqn", "discrete/atari_memory.gin", WITH_MEMORY)],
 )
-def test_a_run_resumes_exactly_and_its_actor_is_tested(launch, tmp_path, algo, config, bindings):
-    """With sticky actions, in mid-game, with frames in a file."""
+def test_a_run_resumes_to_the_same_bytes(launch, tmp_path, algo, config, bindings):
+    """With sticky actions, in mid-game, with frames in a file; then its actor is tested and recorded."""
+    env = ("--env", "ALE/Breakout-v5")
 
-    def train(run_id, epochs, *extra):
-        given = ["--config", config, "--gin", *merged(*bindings, f"train.num_epochs={epochs}")]
-        code, _, err = launch("--env", "ALE/Breakout-v5", "--algo", algo, "--run_id", run_id, *extra, *given)
-        assert code == 0, err
-
-    train(1, 2)
-    train(2, 1)
-    train(2, 2, "--resume")
-    one, other = (run_folder(tmp_path, "ALE/Breakout-v5", algo, number) for number in (1, 2))
-    assert len(rows(one)) == 3
-    code, out, err = launch("evaluate", one, "--episodes", 1)
-    assert code == 0 and "return over 1 episodes" in out, err
-    code, out, err = launch(
-        "collect", "--env", "ALE/Breakout-v5", "--actor", one, "--steps", 30, "--out", tmp_path / "games.hdf5"
-    )
-    assert code == 0 and "30 steps" in out, err
-
-
-def test_a_run_with_the_same_seed_resumes_to_the_same_bytes(launch, tmp_path):
     def train(name, epochs, *extra):
-        given = ["--config", "discrete/atari_qrdqn.gin", "--gin", *merged(*SHORT, f"train.num_epochs={epochs}")]
+        given = ["--config", config, "--gin", *merged(*bindings, f"train.num_epochs={epochs}")]
         place = ["--results", tmp_path / name, "--run_id", 1]
-        code, _, err = launch("--env", "ALE/Breakout-v5", "--algo", "cqrdqn", *place, *extra, *given)
+        code, _, err = launch(*env, "--algo", algo, *place, *extra, *given)
         assert code == 0, err
-        return tmp_path / name / "ALE" / "Breakout-v5" / "cqrdqn" / "1"
+        return tmp_path / name / "ALE-Breakout-v5" / algo / "1"
 
     whole = train("whole", 2)
     train("halves", 1)
     halves = train("halves", 2, "--resume")
     assert rows(halves) == rows(whole)
     assert (halves / "actor_last.pt").read_bytes() == (whole / "actor_last.pt").read_bytes()
+    code, out, err = launch("evaluate", whole, "--episodes", 1)
+    assert code == 0 and "return over 1 episodes" in out, err
+    code, out, err = launch("collect", *env, "--actor", whole, "--steps", 30, "--out", tmp_path / "games.hdf5")
+    assert code == 0 and "30 steps" in out, err
