@@ -578,6 +578,9 @@ class Construction:
             reasons["actor_q"] = "the actor imitates recorded actions"
         if not self.has_critics:
             reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
+            encoders = (self.shared_encoder, self.actor_encoder)
+            if not any(getattr(encoder, "use_previous_reward", False) for encoder in encoders):
+                reasons["clip_rewards"] = "nothing reads rewards"
         if self.privileged is None:
             reasons["critic_inputs"] = "there is no state"
         if self.acts_by_values:
