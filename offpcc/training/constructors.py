@@ -96,8 +96,6 @@ CIQL: Constructor
 COMBO: Constructor
 CQL: Constructor
 CQRDQN: Constructor
-CR2D2: Constructor
-CR2D2_S: Constructor
 CRAWAC: Constructor
 CRAWAC_S: Constructor
 CRBC: Constructor
@@ -169,8 +167,6 @@ ConvolutionalEDAC: Constructor
 ConvolutionalFQL: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalQRDQN: Constructor
-ConvolutionalR2D2: Constructor
-ConvolutionalR2D2Sharing: Constructor
 ConvolutionalRLPD: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
@@ -248,9 +244,6 @@ MOREL: Constructor
 MOReL: Constructor
 NEUBAY: Constructor
 QRDQN: Constructor
-R2D2: Constructor
-R2D2Sharing: Constructor
-R2D2_S: Constructor
 RALEATORIC_PARTITIONING: Constructor
 RALEATORIC_PARTITIONING_S: Constructor
 RALEATORIC_PENALTY: Constructor
