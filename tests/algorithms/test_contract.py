@@ -33,6 +33,7 @@ from offpcc.algorithms import (
     ReBRAC,
 )
 from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.discrete import DiscreteActions
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
@@ -758,6 +759,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         "n_step": 2,
         "reward_scale": 3.0,
         "reward_shift": 1.0,
+        **({} if case.cls.reads_returns else {"clip_rewards": True}),
         "target_subset": 1,
         "actor_q": "min" if case.cls.default_actor_q == "mean" else "mean",
         "weight_decay": 0.5,
@@ -769,6 +771,8 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
     if case.cls.acts_by_values:
         tried["actor_lr"] = 0.3
+    if issubclass(case.cls, DiscreteActions):
+        tried["target_update_interval"] = 2
     if issubclass(case.cls, DiscreteSAC):
         options, tried = {"autotune": True}, {**tried, "target_entropy_ratio": 0.9, "alpha_lr": 0.3}
     if issubclass(case.cls, DiscreteCRR):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.config.validation import NumEnvs, NumParts, Rule
+from offpcc.config.validation import NumEnvs, NumParts, PositiveInteger, Rule
 from offpcc.core import Batch, Chunk, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
 from offpcc.data.buffers.storage import TransitionTable
@@ -58,6 +58,8 @@ class BufferBase:
         seed: Seed of the buffer's own generator.
         num_envs: Number of environments that send transitions.
         frame_stack: Number of frames in an observation, stacked along its first axis, oldest first. 1 for no stack.
+        memory_limit: Maximum size of images in memory, in bytes; further ones are in temporary files. None for no
+            limit. Recorded data is held in memory. Batches and checkpoints are the same.
 
     Raises:
         UserError: The observations cannot be such stacks.
@@ -71,6 +73,7 @@ class BufferBase:
         seed: int,
         num_envs: NumEnvs,
         frame_stack: NumParts,
+        memory_limit: PositiveInteger | None = None,
     ) -> None:
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
@@ -79,7 +82,7 @@ class BufferBase:
         self.action_dim = 1 if self.num_choices else action_size(action_space)  # numbers of a stored action
         self.device = torch.device(device)
         self.randomness = NumpyGenerator(seed, 2)
-        self.num_envs, self.frame_stack = num_envs, frame_stack
+        self.num_envs, self.frame_stack, self.memory_limit = num_envs, frame_stack, memory_limit
         self.frame_shape = self._frame_shape()
         self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
         self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
@@ -201,6 +204,13 @@ class BufferBase:
         """Size of one step in bytes: a frame, an action and a reward."""
         return self.bytes_per_frame + 4 * self.action_dim + 4
 
+    def in_memory(self, num_frames: int) -> int:
+        """Return the bytes of memory that so many frames take, up to `memory_limit`."""
+        num_bytes = num_frames * self.bytes_per_frame
+        if self.memory_limit is None or self.dtype != np.uint8:
+            return num_bytes
+        return min(num_bytes, self.memory_limit)
+
     def read(self, observation: np.ndarray) -> np.ndarray:
         """Return an observation in the stored format: its frames, (frame_stack, *frame).
 
@@ -251,6 +261,8 @@ class BufferBase:
         idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
         if self.device.type == "cpu":
             idle["on_device"] = "batches go to the CPU, where the buffer is"
+        if self.recorded or self.dtype != np.uint8:
+            idle["memory_limit"] = "recorded data is held in memory" if self.recorded else "observations are not images"
         return idle
 
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:

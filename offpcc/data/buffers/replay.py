@@ -53,6 +53,7 @@ class ReplayBuffer(BufferBase):
         frame_stack: See `BufferBase`.
         on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
             most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
+        memory_limit: See `BufferBase`. If the images of all rows exceed it, they are all in one file.
 
     Attributes:
         storage: Rows of all rings.
@@ -80,8 +81,9 @@ class ReplayBuffer(BufferBase):
         num_envs: NumEnvs = 1,
         frame_stack: NumParts = 1,
         on_device: Flag | None = None,
+        memory_limit: PositiveInteger | None = None,
     ) -> None:
-        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
+        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack, memory_limit)
         if capacity // num_envs < frame_stack + 1:
             raise UserError(
                 f"{type(self).__name__}.capacity is {capacity}, but a transition takes {frame_stack + 1} rows, in each "
@@ -115,8 +117,12 @@ class ReplayBuffer(BufferBase):
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
 
     def _empty(self, rows: int) -> Storage:
-        """Return empty storage with `rows` rows for each ring."""
-        return Storage.of(rows * self.num_envs, self.frame_shape, self.dtype, self.action_dim, self.num_envs)
+        """Return empty storage with `rows` rows for each ring, or with all rows if the images go to a file."""
+        num_bytes = rows * self.num_envs * self.bytes_per_frame
+        is_on_disk = self.in_memory(rows * self.num_envs) < num_bytes
+        rows = self.num_envs * (self.ring_rows if is_on_disk else rows)  # so that a file never has to grow
+        sizes = self.frame_shape, self.dtype, self.action_dim, self.num_envs
+        return Storage.of(rows, *sizes, frames_on_disk=is_on_disk)
 
     def _set_storage(self, storage: Storage) -> None:
         self.storage = storage
@@ -187,10 +193,11 @@ class ReplayBuffer(BufferBase):
         return self.layout.bytes_per_row
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes that the buffer needs for a run of `num_steps` environment steps."""
+        """Return the bytes of memory that the buffer needs for a run of `num_steps` environment steps."""
         episodes = self.episodes_per_env(num_steps, longest_episode)
         rows = math.ceil(num_steps / self.num_envs) + self.frame_stack * episodes
-        return self.num_envs * min(self.ring_rows, rows) * self.bytes_per_step
+        rows = self.num_envs * min(self.ring_rows, rows)
+        return rows * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(rows)
 
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env
