@@ -124,6 +124,13 @@ class BufferBase:
             next_actions=following,
         )
 
+    def _stacked(self, frames: torch.Tensor, length: int) -> torch.Tensor:
+        """Return the observations (B, length, *obs) of frames (B, frame_stack - 1 + length, *frame), without a copy."""
+        strides = frames.stride()
+        if self.frame_stack > 1:  # observations overlap
+            strides = (*strides[:2], frames.shape[2:].numel() // self.frame_shape[0], *strides[3:])
+        return frames.as_strided((len(frames), length, *self.observation_shape), strides)
+
     def stored_actions(self, actions: Array) -> Array:
         """Return actions (..., A) as they are stored."""
         if not self.num_choices:
