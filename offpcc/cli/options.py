@@ -33,6 +33,10 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.recipe:collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
+    "convert": (
+        "offpcc.cli.convert:convert",
+        "Make a data set of recorded Atari games: RL Unplugged, or the DQN replay data set. It downloads what is missing.",
+    ),
     "export": (
         "offpcc.cli.commands:export_actor",
         "Write a saved actor as ONNX, or for torch.export, with a contract, for machines without offpcc.",
@@ -66,6 +70,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "NAME",
         "help": "Print the probability that a run is better than a run of this algorithm, such as sac.",
     },
+    "--buffer_dir": {
+        "type": arguments.path,
+        "metavar": "FOLDER",
+        "help": "Write the data set below this folder. The default is ~/.rl_unplugged/buffers or ~/.dqn_replay/buffers.",
+    },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
         "required": True,
@@ -83,6 +92,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--dataset": {
         "metavar": "DATA",
         "help": "Check recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
+    },
+    "--dataset_dir": {
+        "type": arguments.path,
+        "metavar": "FOLDER",
+        "help": "Look for the recording below this folder, and download it there. The default is "
+        "~/.rl_unplugged/datasets or ~/.dqn_replay/datasets.",
     },
     "--dataset_fraction": {
         "type": arguments.fraction,
@@ -227,6 +242,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "action": "store_true",
         "help": "Learn online in the task of --env, which is D4RL's name of a data set. The data are not read.",
     },
+    "--ordered": {
+        "action": "store_true",
+        "help": "Take whole episodes in order of time, which agents with memory need, instead of RL Unplugged's "
+        "shuffled transitions.",
+    },
     "--out": {
         "type": arguments.file,
         "required": True,
@@ -278,7 +298,14 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Record every step of training into this file, as a data set.",
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
+    "--shard_id": {
+        "type": arguments.run_id,
+        "default": 0,
+        "metavar": "N",
+        "help": "Convert this part of the run, from 0 on. The default is 0.",
+    },
     "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--task": {"required": True, "metavar": "GAME", "help": "Convert recordings of this game, such as Breakout."},
     "--test": {
         "choices": ["last", "best"],
         "default": "last",
@@ -317,6 +344,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
+    "source": {
+        "choices": ("rl-unplugged", "dqn-replay"),
+        "metavar": "rl-unplugged|dqn-replay",
+        "help": "Convert a shard of RL Unplugged, or a part of the DQN replay data set (Dopamine's logs).",
+    },
 }
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --algo --init --model --online --then_env_steps --from --config "
@@ -333,6 +365,7 @@ TAKES = {  # the options of each command
     "--json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
+    "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
     "export": "folder --out --env --config --import",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
@@ -467,6 +500,11 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
     "train-model --resume": {"help": "Continue a training that was stopped."},
+    "convert --run_id": {
+        "nargs": None,
+        "default": 1,
+        "help": "Convert recordings of this run, 1 to 5. The default is 1.",
+    },
     "export folder": {"help": "Export the actor in this folder of a run, or in this actor's file."},
     "export --out": {
         "required": False,
