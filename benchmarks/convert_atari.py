@@ -80,12 +80,14 @@ def write(path, number):
             for place in chunk.tolist():
                 floats = [struct.pack("<f", value) for value in (place % 9 == 0, place % 1500 != 1499, 30.0)]
                 features = [entry("o_t", 1, seen[place : place + 4]), entry("o_tp1", 1, seen[place + 1 : place + 5])]
-                features += [entry(key, 2, [one]) for key, one in zip(("r_t", "d_t", "episode_return"), floats)]
+                features += [
+                    entry(key, 2, [one]) for key, one in zip(("r_t", "d_t", "episode_return"), floats, strict=True)
+                ]
                 features += [entry(key, 3, [varint(place % 4)]) for key in ("a_t", "a_tp1")]
                 features.append(entry("episode_id", 3, [varint(place // 1500)]))
                 contents.append(message(1, b"".join(features)))
             lengths = [struct.pack("<Q", len(content)) for content in contents]
-            for length, content, one, other in zip(lengths, contents, crcs(lengths), crcs(contents)):
+            for length, content, one, other in zip(lengths, contents, crcs(lengths), crcs(contents), strict=True):
                 checks = [
                     struct.pack("<I", (crc >> 15 | crc << 17 & 2**32 - 1) + MASK & 2**32 - 1) for crc in (one, other)
                 ]

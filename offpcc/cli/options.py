@@ -35,7 +35,8 @@ COMMANDS = {  # the module of each command, and its help
     ),
     "convert": (
         "offpcc.cli.convert:convert",
-        "Make a data set of recorded Atari games: RL Unplugged, or the DQN replay data set. It downloads what is missing.",
+        "Make a data set of recorded Atari games: of RL Unplugged, or the DQN replay data set. It downloads missing "
+        "recordings.",
     ),
     "export": (
         "offpcc.cli.commands:export_actor",
@@ -73,7 +74,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--buffer_dir": {
         "type": arguments.path,
         "metavar": "FOLDER",
-        "help": "Write the data set below this folder. The default is ~/.rl_unplugged/buffers or ~/.dqn_replay/buffers.",
+        "help": "Write the data set below this folder. The default is ~/.rl_unplugged/buffers or "
+        "~/.dqn_replay/buffers.",
     },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
@@ -104,6 +106,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "default": 1.0,
         "metavar": "F",
         "help": "Use this fraction of the data's steps, from the first episodes. The default is 1.0, all of them.",
+    },
+    "--dataset_steps": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "Use exactly the first N steps of the data. The last episode is cut there, as by a time limit. "
+        "Leave --dataset_fraction out then.",
     },
     "--deterministic": {"action": "store_true", "help": "Act without exploration."},
     "--device": {
@@ -351,8 +359,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --algo --init --model --online --then_env_steps --from --config "
-    "--import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track "
+    "train": "--env --dataset --dataset_fraction --dataset_steps --algo --init --model --online --then_env_steps --from "
+    "--config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track "
     "--results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
@@ -361,8 +369,8 @@ TAKES = {  # the options of each command
     "board": "folder --port",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "folder --env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --episodes "
-    "--json --config --gin --import",
+    "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode --seed "
+    "--episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",

@@ -121,9 +121,9 @@ class OfflineDataset:
         notices = [*self.notices]
         if self.is_shuffled and not algorithm.memoryless:
             raise UserError(
-                f"{self.name} holds transitions without order, and {type(algorithm).__name__} has a memory, which needs "
-                f"whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or take an agent without "
-                f"memory"
+                f"{self.name} holds transitions without order, and {type(algorithm).__name__} has a memory, which "
+                f"needs whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or take an agent "
+                f"without memory"
             )
         if not algorithm.memoryless:
             notices += length_notices(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
@@ -239,6 +239,7 @@ def read(
     options: DatasetOptions = DEFAULT_OPTIONS,
     *,
     fraction: float = 1.0,
+    steps: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     state: str | None = None,
@@ -254,6 +255,7 @@ def read(
             by this number (1000 in IQL, arXiv:2110.06169). ``best_fraction``: see `Dataset.best`; it is a part of the
             episodes that `fraction` keeps. For the others see `offpcc.data.load`.
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
+        steps: number of steps to keep, from the start; the last episode is cut. None for all.
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
         state: without an environment, None to leave out the states that only critics see; see ``make.state``.
@@ -264,7 +266,7 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
-    data = data.fraction(fraction)
+    data = data.fraction(fraction) if steps is None else data.first_steps(steps)
     if options.best_fraction < 1.0 and data.num_episodes == 1:
         raise UserError(
             f"dataset.best_fraction is {options.best_fraction:g}, but {called} has one episode only; mark the ends of "

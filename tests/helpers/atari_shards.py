@@ -141,7 +141,8 @@ def shuffled_shard(path, number=24, num_actions=4, every=6, packed=True):
     seen = np.stack([frames(5, seed) for seed in range(number)])
     examples = [
         transition(
-            each[:4], each[4], action=place % num_actions, reward=place % 3 - 1.0, discount=float((place + 1) % every != 0),
+            each[:4], each[4], action=place % num_actions, reward=place % 3 - 1.0,
+            discount=float((place + 1) % every != 0),
             episode=-(place % 4) - 1, episode_return=float(place % 4), kind=place % 3,
         )
         for place, each in enumerate(seen)

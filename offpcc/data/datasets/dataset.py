@@ -553,6 +553,43 @@ class Dataset:
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
 
+    def first_steps(self, number: int) -> Dataset:
+        """Return this many steps from the start. The last episode is cut, as by the end of a recording.
+
+        Raises:
+            UserError: there are fewer steps.
+        """
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 < number <= self.num_steps:
+            raise UserError(
+                f"{self.name}: the first {number!r} steps are wanted; it has to be a whole number from 1 to "
+                f"{self.num_steps:,}, the steps that are there"
+            )
+        data = self.select(np.arange(int(np.searchsorted(self.stops, number)) + 1))
+        if data.num_steps == number:
+            return data
+        steps, last = slice(0, number), data.num_episodes - 1
+        truncations, is_whole, known = (
+            data.truncations[steps].copy(),
+            data.is_whole.copy(),
+            data.last_is_transition.copy(),
+        )
+        truncations[-1], is_whole[-1], known[-1] = True, False, True
+        final: Any = data.final_observations
+        if isinstance(final, FrameStacks):
+            final = replace(final, first=np.append(final.first[:last], final.first[last] - data.num_steps + number))
+        else:
+            final = np.concatenate([data.final_observations[:last], data.observations[number : number + 1]])
+        return replace(
+            data,
+            **{name: pick(getattr(data, name), steps) for name in REQUIRED},
+            truncations=truncations,
+            stops=np.append(data.stops[:last], number),
+            final_observations=final,
+            last_is_transition=known,
+            is_whole=is_whole,
+            infos=infos_of_steps(data.infos, steps, data.num_steps) if data.infos else data.infos,
+        )
+
     def best(self, part: float) -> Dataset:
         """Return the whole episodes with the largest returns, in their order.
 

@@ -176,7 +176,7 @@ def download_resumed(url: str, target: Path, progress: Progress | None = None) -
         before = part.stat().st_size if part.is_file() else 0
         try:
             if _continue(url, part, before, progress):
-                os.replace(part, target)
+                part.replace(target)
                 return
             fault = "it broke off"
         except urllib.error.HTTPError as error:

@@ -160,7 +160,8 @@ def first_rows(is_end: Array, num_frames: int, frame_stack: int, name: str) -> A
     needed = len(is_end) + frame_stack * int(is_end.sum())
     if not len(is_end) or not is_end[-1] or needed != num_frames:
         raise UserError(
-            f"{name}: {num_frames:,} frames, but {len(is_end):,} steps in {int(is_end.sum()):,} episodes with stacks of "
-            f"{frame_stack} frames need {needed:,}; convert the data again"
+            f"{name}: {num_frames:,} frames, but {len(is_end):,} steps in {int(is_end.sum()):,} episodes with stacks "
+            f"of {frame_stack} frames need {needed:,}; convert the data again"
         )
-    return np.arange(len(is_end)) + frame_stack * number
+    rows: Array = np.arange(len(is_end)) + frame_stack * number
+    return rows
