@@ -359,9 +359,9 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --dataset_steps --algo --init --model --online --then_env_steps --from "
-    "--config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track "
-    "--results",
+    "train": "--env --dataset --dataset_fraction --dataset_steps --algo --init --model --online --then_env_steps "
+    "--from --config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset "
+    "--episodes --track --results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
@@ -369,8 +369,8 @@ TAKES = {  # the options of each command
     "board": "folder --port",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode --seed "
-    "--episodes --json --config --gin --import",
+    "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
+    "--seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
