@@ -93,7 +93,7 @@ def frames(number, seed=0):
     return out
 
 
-def transition(stack, after, action=1, reward=1.0, discount=1.0, episode=-7, episode_return=3.0, kind=0, **changes):
+def transition(stack, after, action=1, reward=1.0, discount=1.0, episode=-7, episode_return=3.0, kind=0):
     """Features of a shuffled transition from 4 frames and the newest one after them."""
     seen = [*stack, after]
     features = {
@@ -106,10 +106,10 @@ def transition(stack, after, action=1, reward=1.0, discount=1.0, episode=-7, epi
         "episode_id": np.array([episode]),
         "episode_return": np.array([episode_return], np.float32),
     }
-    return features | changes
+    return features
 
 
-def episode(seen, actions, rewards, is_terminal=True, number=0, **changes):
+def episode(seen, actions, rewards, is_terminal=True, number=0):
     """Features of a whole episode; `rewards` are those of the game."""
     discounts = np.ones(len(actions), np.float32)
     discounts[-1] = 0.0 if is_terminal else 1.0
@@ -125,7 +125,7 @@ def episode(seen, actions, rewards, is_terminal=True, number=0, **changes):
         "clipped_rewards": np.clip(rewards, -1, 1),
         "discounts": discounts,
     }
-    return features | changes
+    return features
 
 
 def write_shard(path, examples, packed=True):

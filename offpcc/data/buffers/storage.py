@@ -142,7 +142,7 @@ class TransitionTable(Storage):
     def num_bytes(self) -> int:
         """The size in bytes of all arrays; a frame that several observations share counts once."""
         shared, one = self.observations.strides[0], self.observations[:1].nbytes
-        return sum(array.nbytes for array in self.arrays) - len(self.observations) * max(one - shared, 0)
+        return sum(array.nbytes for array in self.arrays) - max(len(self.observations) - 1, 0) * max(one - shared, 0)
 
     def showing(self, observations: Array) -> TransitionTable:
         """Return the same transitions with other `observations` (R, *obs)."""

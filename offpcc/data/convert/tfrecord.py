@@ -126,7 +126,7 @@ def crcs(contents: Sequence[bytes]) -> list[int]:
         row += count
         begin = row * LANE - len(content)
         flat[begin : row * LANE] = np.frombuffer(content, np.uint8)
-        flat[begin : begin + 4] ^= 255
+        flat[begin : min(begin + 4, row * LANE)] ^= 255
     columns = np.ascontiguousarray(data.view("<u2").T)
     lanes = np.zeros(len(data), np.uint32)
     for column in columns:

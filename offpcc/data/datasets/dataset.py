@@ -823,6 +823,7 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
         "discrete_actions": [str(each.discrete_actions) for each in (one, other)],
+        SHUFFLED: [str(each.is_shuffled) for each in (one, other)],
     }
     for name, (ours, theirs) in facts.items():
         if ours != theirs:

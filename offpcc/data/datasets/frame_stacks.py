@@ -106,7 +106,19 @@ class FrameStacks:
     def __len__(self) -> int:
         return len(self.first)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return all observations as an array of their own, which takes k times the memory of the frames.
+
+        Raises:
+            UserError: it does not fit into the memory.
+        """
+        check_room(math.prod(self.shape), f"{self.file.name}: {len(self):,} stacks of frames")
+        return self[:].astype(dtype or self.dtype, copy=False)
+
     def __getitem__(self, rows: Any) -> Array:
+        if isinstance(rows, tuple):
+            whole: Array = self[rows[0]][(slice(None), *rows[1:])]
+            return whole
         chosen = self.first[rows]
         if not chosen.size:
             return np.zeros((*chosen.shape, *self.shape[1:]), np.uint8)
