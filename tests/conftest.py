@@ -47,6 +47,8 @@ FAST_CASES = {
     "algorithms/test_folded_windows.py::test_no_summary": "^(cdqn|cqrdqn)-",
     "data/buffers/test_memory_limit.py::test_batches_are": "^40",
     "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": None,
+    "data/convert/test_convert_atari.py::test_the_games_have": None,
+    "data/convert/test_learning_from_frames.py::test_a_run_learns": None,
     "data/datasets/test_dtypes.py::test_every_type_and_shape": "bc|sac",
     "data/test_offline.py::test_a_run_learns_from_the_data": "rbc",
     "data/test_offline.py::test_resuming_is_exact": "rbc|riql|rcql",

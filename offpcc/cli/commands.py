@@ -104,6 +104,7 @@ def check(
     folder: Path | None = None,
     episodes: int | None = None,
     json_output: bool = False,
+    dataset_steps: int | None = None,
 ) -> int:
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
 
@@ -117,7 +118,13 @@ def check(
             raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
         if not folder.exists():
             raise UserError(f"there is no run {shown(folder)}; an environment is given by --env {folder}")
-        unused = {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode}
+        unused = {
+            "dataset": dataset,
+            "dataset_steps": dataset_steps,
+            "model": model,
+            "steps": steps,
+            "longest_episode": longest_episode,
+        }
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
@@ -126,7 +133,8 @@ def check(
     if model is not None:
         if dataset is None:
             raise UserError(f"--model {model} is compared with recorded data; name them with --dataset")
-        for name, value in {"output": output, "steps": steps, "longest_episode": longest_episode}.items():
+        given = {"output": output, "steps": steps, "longest_episode": longest_episode, "dataset_steps": dataset_steps}
+        for name, value in given.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
         return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
@@ -135,10 +143,11 @@ def check(
             reject_unused_options(
                 "--env", steps=(steps, None), longest_episode=(longest_episode, None), seed=(seed, None)
             )
-        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin)
+        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps)
     if env is None:
         raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
-    reject_unused_options("--dataset", output=(output, None), dataset_fraction=(dataset_fraction, 1.0))
+    part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
+    reject_unused_options("--dataset", output=(output, None), **part)
     bindings = loading.load(config, gin, modules=modules)
     longest = longest_episode or episode_options()
     diagnosis = examine(env, steps or STEPS, seed or 0, longest, env_options())

@@ -40,6 +40,7 @@ class Constructor(Protocol):
         environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
+        dataset_steps: int | None = None,
         then_env_steps: int | None = None,
         model: str | Path | None = None,
         **arguments: Any,
@@ -58,6 +59,7 @@ class Constructor(Protocol):
             environments: see `env`.
             dataset: see `env`.
             dataset_fraction: see `env`.
+            dataset_steps: see `env`.
             then_env_steps: see `env`.
             model: see `env`.
             arguments: arguments of the algorithm's class, such as ``lr``, and those of the memory, such as ``cell``.

@@ -170,8 +170,14 @@ class TransitionTable(Storage):
 
     @property
     def arrays(self) -> list[Array]:
-        """All arrays; no number appears twice."""
+        """All arrays; no number appears twice, except in stacked observations."""
         return [*self.columns, self.starts, self.stops]
+
+    @property
+    def num_bytes(self) -> int:
+        """The size in bytes of all arrays; a frame that several observations share counts once."""
+        shared, one = self.observations.strides[0], self.observations[:1].nbytes
+        return sum(array.nbytes for array in self.arrays) - max(len(self.observations) - 1, 0) * max(one - shared, 0)
 
     def showing(self, observations: Array, actions: Array | None = None) -> TransitionTable:
         """Return the same transitions with other `observations` (R, *obs), and other `actions` (R, A') if given."""

@@ -38,6 +38,10 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
         kind = "actions of numbers"
     else:
         is_other, kind = data.discrete_actions, "discrete actions"
+    if isinstance(space, spaces.Discrete) and data.discrete_actions and data.action_range is not None:
+        first, number = data.choices()
+        if (first, number) != (int(space.start), int(space.n)):
+            return f"it has {number} discrete actions from {first} on, but {name_of(env)} takes {space}"
     if is_other:
         return f"it has {kind}, but {name_of(env)} takes {space}"
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
