@@ -114,6 +114,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "Leave --dataset_fraction out then.",
     },
     "--deterministic": {"action": "store_true", "help": "Act without exploration."},
+    "--epsilon": {
+        "type": arguments.fraction,
+        "metavar": "F",
+        "help": "Take this share of the actions at random, and the others as the actor does without exploration.",
+    },
     "--device": {
         "metavar": "cpu|cuda|cuda:N",
         "help": "Compute on this device. The default is CUDA if there is a GPU, else the CPU.",
@@ -375,7 +380,7 @@ TAKES = {  # the options of each command
     "envs": "--gallery",
     "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
     "--seed --episodes --json --config --gin --import",
-    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
     "export": "folder --out --env --config --import",
