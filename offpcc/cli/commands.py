@@ -31,7 +31,9 @@ from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
 from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator
+from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
+from offpcc.envs.tasks import atari
 from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
@@ -71,6 +73,8 @@ def envs(gallery: Path | None) -> int:
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
     console.print(table)
+    needed = "" if is_installed(atari.PACKAGE) else f"; to install: {atari.PACKAGE}"
+    console.print(f"Atari games, {atari.IDS}{needed}.", highlight=False)
     console.print("Any Gymnasium id with a Box or Discrete action space works as well.", highlight=False)
     return 0
 

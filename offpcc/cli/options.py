@@ -339,6 +339,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "--watch": {
+        "action": "store_true",
+        "help": "Show the table of a sweep that trains elsewhere, and draw it again every two seconds; train nothing.",
+    },
     "--yes": {"action": "store_true", "help": "Start more than 100 runs."},
     "action": {
         "choices": ("list", "get", "play"),
@@ -378,7 +382,7 @@ TAKES = {  # the options of each command
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
     "zoo": "action name --out --episodes",
-    "sweep": "file --jobs --dry_run --yes --retry --address --device --threads --track --results",
+    "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above

@@ -98,6 +98,8 @@ CIQL: Constructor
 COMBO: Constructor
 CQL: Constructor
 CQRDQN: Constructor
+CR2D2: Constructor
+CR2D2_S: Constructor
 CRAWAC: Constructor
 CRAWAC_S: Constructor
 CRBC: Constructor
@@ -169,6 +171,8 @@ ConvolutionalEDAC: Constructor
 ConvolutionalFQL: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalQRDQN: Constructor
+ConvolutionalR2D2: Constructor
+ConvolutionalR2D2Sharing: Constructor
 ConvolutionalRLPD: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
@@ -246,6 +250,9 @@ MOREL: Constructor
 MOReL: Constructor
 NEUBAY: Constructor
 QRDQN: Constructor
+R2D2: Constructor
+R2D2Sharing: Constructor
+R2D2_S: Constructor
 RALEATORIC_PARTITIONING: Constructor
 RALEATORIC_PARTITIONING_S: Constructor
 RALEATORIC_PENALTY: Constructor

@@ -36,7 +36,7 @@ from offpcc.config.validation import (
     format_value,
     rules_of,
 )
-from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -824,7 +824,7 @@ def build_buffer(
     Raises:
         UserError: an argument is invalid, the buffer does not fit the algorithm, or memory is short.
     """
-    buffer_class = buffer_class or (ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer)
+    buffer_class = buffer_class or default_buffer(algorithm.memoryless, getattr(algorithm, "draws_by_priority", False))
     name = getattr(buffer_class, "__name__", str(buffer_class))
     if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
         holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")

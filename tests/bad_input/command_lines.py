@@ -44,7 +44,7 @@ COMMANDS = [
     (
         "TRAIN --algo nope",
         "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
-        "rlpd, dqn, qrdqn, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
+        "rlpd, dqn, qrdqn, r2d2, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
         "epistemic_penalty, aleatoric_partitioning, "
         "epistemic_partitioning, and variants",
         "`offpcc --help`",
