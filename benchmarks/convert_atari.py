@@ -107,10 +107,11 @@ def main():
     out.unlink(missing_ok=True)
     start = time.monotonic()
     subprocess.run([str(word) for word in command], check=True)
-    seconds = time.monotonic() - start
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    seconds, used = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak, cpu = used.ru_maxrss * 1024, used.ru_utime + used.ru_stime
     sizes = shard.stat().st_size, out.stat().st_size
-    print(f"{seconds:.0f} s, peak memory {peak:,} bytes, shard {sizes[0]:,} bytes, data set {sizes[1]:,} bytes")
+    print(f"{seconds:.0f} s, {cpu:.0f} s of CPU time, peak memory {peak:,} bytes")
+    print(f"shard {sizes[0]:,} bytes, data set {sizes[1]:,} bytes")
     print(f"ratio {sizes[1] / sizes[0]:.2f}")
 
 

@@ -25,6 +25,7 @@ from offpcc.data.checks.env_fit import (
     check_entries,
     reward_notices,
     why_other_actions,
+    with_frames_of,
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
@@ -266,6 +267,7 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
+    data = with_frames_of(data, env)
     data = data.fraction(fraction) if steps is None else data.first_steps(steps)
     if options.best_fraction < 1.0 and data.num_episodes == 1:
         raise UserError(
@@ -330,7 +332,7 @@ def _parts_of(data: Dataset) -> list[Array]:
     """Return the arrays that hold the observations."""
     if data.stacks is None:
         return [data.observations]
-    begin, windows = data.stacks.file.windows(int(data.stacks.first.min()), int(data.stacks.first.max()) + 1)
+    begin, windows = data.stacks.windows()
     return [windows[:, 0], windows[-1], data.stacks.first - begin]
 
 

@@ -68,6 +68,13 @@ def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | 
     return data.without_states(), kept
 
 
+def with_frames_of(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:
+    """Return stacks of recorded frames with as many of the newest frames as the environment shows."""
+    shape = None if env is None else env.observation_space.shape
+    is_shorter = data.stacks is not None and shape is not None and shape[1:] == data.stacks.shape[2:]
+    return data.newest_frames(shape[0]) if is_shorter and shape else data
+
+
 def without_states(name: str) -> str:
     """Return the message for data without the state that ``make.state`` names."""
     return (
@@ -115,7 +122,7 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
-    name, found = name_of(env), []
+    data, name, found = with_frames_of(data, env), name_of(env), []
     if text := why_other_actions(data, env):
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
     fine = f"its actions have {data.actions.shape[1]} numbers, as the recorded ones do"

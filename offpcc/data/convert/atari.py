@@ -291,7 +291,7 @@ def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """Open a GZIP file, and yield it compressed and decompressed."""
     try:
-        with open_regular(path) as raw, gzip.open(raw) as file:
+        with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as file:
             yield raw, file
     except (EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is cut or damaged ({first_line(error)}); {AGAIN}") from None

@@ -37,7 +37,7 @@ def records(path: Path) -> Iterator[tuple[bytes, int]]:
     batch: list[bytes] = []
     masked: list[int] = []
     number = size = 0
-    with open_regular(path) as raw, gzip.open(raw) as file:
+    with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as file:
         while True:
             try:
                 header = file.read(12)

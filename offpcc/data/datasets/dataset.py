@@ -196,6 +196,14 @@ class Dataset:
         """The observations, if each of their frames is stored once; else None."""
         return self.observations if isinstance(self.observations, FrameStacks) else None
 
+    def newest_frames(self, number: int) -> Dataset:
+        """Return data whose observations have only the newest frames of stacks of frames; see `FrameStacks`."""
+        if self.stacks is None or number >= self.stacks.depth:
+            return self
+        final: Any = self.final_observations
+        observations: Any = self.stacks.newest(number)
+        return replace(self, observations=observations, final_observations=final.newest(number))
+
     @property
     def is_shuffled(self) -> bool:
         """Whether the steps are transitions without order, each of which is an episode of its own."""
@@ -387,9 +395,9 @@ class Dataset:
         is_end = terminations | truncations
         first = first_rows(is_end, frames.shape[0], int(stack), name)
         stops = np.flatnonzero(is_end) + 1
-        file = FrameFile(Path(info.source), frames.shape, int(stack), name)
-        observations: Any = FrameStacks(file, first)
-        final_observations: Any = FrameStacks(file, first[stops - 1] + 1)
+        file = FrameFile(Path(info.source), frames.shape, name)
+        observations: Any = FrameStacks(file, first, int(stack))
+        final_observations: Any = FrameStacks(file, first[stops - 1] + 1, int(stack))
         num_whole = num_whole_episodes(metadata, name)
         actions = read_numbers(kept["actions"], f"{name}: actions").reshape(num_steps, -1)
         bounds = action_range(metadata, name) or info.action_range

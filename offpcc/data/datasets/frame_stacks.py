@@ -29,29 +29,28 @@ class FrameFile:
     Args:
         path: the file.
         shape: (R, H, W), shape of its ``frames``.
-        frame_stack: k, number of frames in an observation.
         name: the name of the data, for messages.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], frame_stack: int, name: str) -> None:
-        self.path, self.shape, self.frame_stack, self.name = path, shape, frame_stack, name
+    def __init__(self, path: Path, shape: tuple[int, ...], name: str) -> None:
+        self.path, self.shape, self.name = path, shape, name
         self._first, self._frames = 0, np.zeros((0, *shape[1:]), np.uint8)
 
-    def windows(self, first: int, last: int) -> tuple[int, Array]:
-        """Return the number of the first row that is in memory, and all observations from there on, a view.
+    def windows(self, first: int, last: int, depth: int) -> tuple[int, Array]:
+        """Return the number of the first row that is in memory, and all stacks of `depth` frames from there on, a view.
 
         Those that begin at rows `first` to `last` are among them.
 
         Raises:
             UserError: the frames do not fit into the memory, or the file is damaged.
         """
-        stop = last + self.frame_stack
+        stop = last + depth
         if first < self._first or stop > self._first + len(self._frames):
             stop = min(stop + 1, self.shape[0])  # the next observation, which is asked for next
             self._first, self._frames = first, np.zeros((0, *self.shape[1:]), np.uint8)
             check_room((stop - first) * math.prod(self.shape[1:]), f"{self.name}: {stop - first:,} frames")
             self._frames = self._read(first, stop)
-        seen = np.lib.stride_tricks.sliding_window_view(self._frames, self.frame_stack, axis=0)
+        seen = np.lib.stride_tricks.sliding_window_view(self._frames, depth, axis=0)
         return self._first, np.moveaxis(seen, -1, 1)
 
     def _read(self, first: int, stop: int) -> Array:
@@ -83,10 +82,12 @@ class FrameStacks:
     Attributes:
         file: the frames.
         first: (S,), the row of the oldest frame of each observation.
+        depth: k, number of frames in an observation; fewer than those that were recorded after `newest`.
     """
 
     file: FrameFile
     first: Array
+    depth: int
 
     dtype = np.dtype(np.uint8)
     ndim = 4
@@ -94,14 +95,14 @@ class FrameStacks:
     @property
     def shape(self) -> tuple[int, ...]:
         """(S, k, H, W)."""
-        return len(self.first), self.file.frame_stack, *self.file.shape[1:]
+        return len(self.first), self.depth, *self.file.shape[1:]
 
     @property
     def nbytes(self) -> int:
         """Bytes of the frames between the first and the last of these observations, each counted once."""
         if not len(self.first):
             return 0
-        return int(self.first.max() + self.file.frame_stack - self.first.min()) * math.prod(self.file.shape[1:])
+        return int(self.first.max() + self.depth - self.first.min()) * math.prod(self.file.shape[1:])
 
     def __len__(self) -> int:
         return len(self.first)
@@ -122,8 +123,16 @@ class FrameStacks:
         chosen = self.first[rows]
         if not chosen.size:
             return np.zeros((*chosen.shape, *self.shape[1:]), np.uint8)
-        start, windows = self.file.windows(int(chosen.min()), int(chosen.max()))
+        start, windows = self.file.windows(int(chosen.min()), int(chosen.max()), self.depth)
         return np.ascontiguousarray(windows[chosen - start])
+
+    def windows(self) -> tuple[int, Array]:
+        """See `FrameFile.windows`; the stack after the last observation is among them."""
+        return self.file.windows(int(self.first.min()), int(self.first.max()) + 1, self.depth)
+
+    def newest(self, depth: int) -> FrameStacks:
+        """Return the newest frames of each observation."""
+        return replace(self, first=self.first + self.depth - depth, depth=depth)
 
     def pick(self, rows: Any) -> FrameStacks:
         """Return some of the observations, without reading them."""
@@ -141,7 +150,7 @@ class FrameStacks:
             rewards: (S,).
             terminations: (S,).
         """
-        begin, windows = self.file.windows(int(self.first.min()), int(self.first.max()) + 1)
+        begin, windows = self.windows()
         rows = self.first - begin
         storage = Storage.of(len(windows), (0,), self.dtype, actions.shape[1])
         storage.actions[rows], storage.is_start[rows] = actions, True

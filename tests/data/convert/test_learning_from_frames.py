@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from gymnasium import spaces
+from tiny_atari import TinyBreakout
 
 from offpcc.cli.convert import convert
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
@@ -83,6 +84,18 @@ def test_frames_are_held_once(files):
     frames = (sum(LENGTHS) + 4 * len(LENGTHS)) * 84 * 84
     assert frames < data.num_bytes < 1.1 * frames
     assert data.rows.observations.shape[1:] == (4, 84, 84) and not data.rows.observations.flags.owndata
+
+
+def test_an_environment_that_shows_fewer_frames(files):
+    for which in (0, 1):
+        data = load(files[which])
+        newest = data.newest_frames(1)
+        assert (newest.observations[:] == data.observations[:, -1:]).all()
+        assert (newest.next_observations == data.next_observations[:, -1:]).all()
+        env = TinyBreakout(num_frames=1)
+        rows = read(files[which], env, steps=14).rows
+        assert (rows.observations[rows.is_start] == data.observations[:14, -1:]).all()
+        assert (rows.observations[rows.stops - 1] == data.first_steps(14).final_observations[:, -1:]).all()
 
 
 def test_only_the_frames_in_use_are_read(files, monkeypatch):
