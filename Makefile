@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models gallery docs links bench bench-growth \
+  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
 	@echo "make evidence-critics   critics that see the state beside those that do not, hours"
 	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
+	@echo "make evidence-discrete   discrete actions on a small task that hides velocities, and beside d3rlpy and Tianshou, an hour"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
@@ -245,6 +246,33 @@ $(EVIDENCE_HEADS): $(VENV)/installed
 	  --config evidence/$(if $(filter %+residual,$@),heads/)$(word 3,$(subst +, ,$@)).gin \
 	  --run_id $(if $(filter pendulum%,$@),1 2 3 4 5,1 2 3) \
 	  --threads 1 --results results/evidence/heads/$(word 4,$(subst +, ,$@)) --resume
+
+# Discrete actions: a pole whose velocity is hidden, and recorded data beside d3rlpy and Tianshou. The random data is made
+# here; the other recording, of stable-baselines, is to lie in $OFFPCC_DATASETS.
+DISCRETE := $(addprefix pole+,dqn rdqn rqrdqn rdsac r2d2)
+DISCRETE_DATA := $(DATA)/cartpole-random.hdf5
+DISCRETE_PEERS := dbc+d3rlpy dbcq+d3rlpy dcql+d3rlpy dcrr+tianshou
+DISCRETE_OURS := $(foreach data,cartpole-random cartpole-sb-expert,$(addprefix choices+$(data)+,dbc dbcq dcql dcrr))
+DISCRETE_THEIRS := $(foreach data,cartpole-random cartpole-sb-expert,$(addprefix choices+$(data)+,$(DISCRETE_PEERS)))
+OF_CHOICES = --env CartPole-v1 --config configs/evidence/discrete/beside_peers.gin --run_id 1 2 3 \
+  --results results/evidence/discrete_peers --algo $(word 3,$(subst +, ,$@)) \
+  --dataset $(if $(findstring random,$@),$(DISCRETE_DATA),$(OFFPCC_DATASETS)/$(word 2,$(subst +, ,$@)).hdf5)
+
+evidence-discrete: $(DISCRETE) $(DISCRETE_OURS) $(DISCRETE_THEIRS)
+
+$(DISCRETE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env cartpole-p-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
+	  --config discrete/cartpole$(if $(filter %+r2d2,$@),_r2d2).gin --results results/evidence/discrete --resume
+
+$(DISCRETE_DATA): $(VENV)/installed
+	mkdir -p $(@D)
+	$(RUN) offpcc/launch.py collect --env CartPole-v1 --actor random --steps 20000 --out $@
+
+$(DISCRETE_OURS): $(DISCRETE_DATA)
+	$(RUN) offpcc/launch.py $(OF_CHOICES) --threads 1 --resume
+
+$(DISCRETE_THEIRS): $(DISCRETE_DATA) $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.offline_returns --library $(word 4,$(subst +, ,$@)) $(OF_CHOICES)
 
 # Learning in a model, online beside SAC (`make evidence` trains that), and from recorded data beside others.
 IN_A_MODEL := evidence/model_based

@@ -60,6 +60,8 @@ PAPER_DDPG = replace(PAPER, num_critics=1)
 MODEL = Sizes(hidden_dims=(200, 200, 200, 200), num_critics=7)  # MBPO's (arXiv:1906.08253)
 ROLLOUTS = replace(MODEL, batch_size=1_000)
 NUM_ELITES = 5  # of these networks, which predict
+ATARI, PONG = Sizes(hidden_dims=(512,), num_critics=1, batch_size=32), "PongNoFrameskip-v4"
+NUM_GAMES, STEPS_PER_UPDATE, N_STEP, NUM_QUANTILES = 10, 10, 3, 200  # as in Tianshou's examples/atari
 SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
 
 
@@ -150,6 +152,7 @@ CASES = {
         Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS)),
         Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", LOOPS, env="pendulum-v0"),
         Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", LOOPS, env="hopper-mujoco-v0"),
+        Case("steps_pong", "whole steps of QR-DQN, Pong", "steps", "cqrdqn", ("offpcc", TIANSHOU), ATARI, PONG),
         Case("steps_pendulum_p", "whole steps of RSAC, pendulum-p", "steps", "rsac", OWN, SMALL, "pendulum-p-v0"),
     )
 }  # fmt: skip

@@ -45,7 +45,7 @@ class Policy:
         self._act, self._normalize = act, normalize
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
-        """Actions (N, A) in [-1, 1], always without noise."""
+        """Actions (N, A) in [-1, 1], or one-hot, always without noise."""
         actions = self._act(self._normalize(step.observation))
         return np.clip(actions, -1.0, 1.0).astype(np.float32), memory
 

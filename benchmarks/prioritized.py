@@ -8,20 +8,15 @@ medians and their ratio are printed, for batches alone and for batches with the 
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box
 
-from offpcc.data.buffers.replay import ReplayBuffer
+from offpcc.data import PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.utils.system import keep_freed_memory
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-from prioritized_replay import PrioritizedReplayBuffer
 
 NUM_TRANSITIONS, NUM_ROUNDS = 1_000_000, 2_000
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (17,)), Box(-1.0, 1.0, (6,))  # those of HalfCheetah

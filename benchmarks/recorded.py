@@ -14,7 +14,7 @@ class Transitions(NamedTuple):
     """Whole episodes, one after another; the last transition of each is terminated or truncated."""
 
     observations: np.ndarray  # (M, O)
-    actions: np.ndarray  # (M, A) in [-1, 1]
+    actions: np.ndarray  # (M, A) in [-1, 1], or one-hot
     rewards: np.ndarray  # (M,)
     next_observations: np.ndarray  # (M, O)
     terminations: np.ndarray  # (M,), bool

@@ -86,6 +86,51 @@ class Batch(NamedTuple):
     discounts_to_go: Tensor | None = None
     imagined: Tensor | None = None  # (B, 1, 1): 1 for rows of a learned model, 0 for others; None without a model
     states: Tensor | None = None  # (B, T+1, S): what only critics see; None without `make.state`
+    # (B, 1, 1): factor on the value of the last observation, if the rewards of n steps are summed; see `folded`.
+    discounts: Tensor | None = None
+
+    def folded(self, discount: float, scale: float = 1.0, shift: float = 0.0) -> Batch:
+        """Return windows as single steps, for agents without memory: from o_1 to the last observation that exists.
+
+        The reward becomes the discounted sum of all rewards, scaled and shifted; `discounts` has the rest of the
+        target. Only the first step of a window may count in losses.
+
+        Args:
+            discount: gamma.
+            scale: factor on rewards.
+            shift: added to rewards after scaling.
+        """
+        exists = self.has_step().float()
+        factors = torch.where(exists > 0, discount * (1.0 - self.terminations), 1.0).cumprod(1)
+        before = torch.cat([torch.ones_like(factors[:, :1]), factors[:, :-1]], 1) * exists
+        rewards = (before * torch.where(exists > 0, scale * self.rewards + shift, 0.0)).sum(1, keepdim=True)
+        last = exists.sum(1).long().flatten()
+        rows = torch.arange(len(last), device=last.device)
+
+        def ends(column: Tensor) -> Tensor:
+            return torch.stack([column[:, 0], column[rows, last]], 1)
+
+        def at_last(column: Tensor | None) -> Tensor | None:
+            return None if column is None else column[rows, (last - 1).clamp(min=0)].unsqueeze(1)
+
+        def first(column: Tensor | None) -> Tensor | None:
+            return None if column is None else column[:, :1]
+
+        discounts = factors[:, -1:]
+        return self._replace(
+            observations=ends(self.observations),
+            actions=self.actions[:, :1],
+            rewards=rewards,
+            terminations=(discounts == 0.0).to(self.terminations.dtype),
+            valid=ends(self.valid),
+            loss_mask=self.loss_mask[:, :1],
+            next_actions=at_last(self.next_actions),
+            has_next_action=at_last(self.has_next_action),
+            returns_to_go=first(self.returns_to_go),
+            discounts_to_go=first(self.discounts_to_go),
+            states=None if self.states is None else ends(self.states),
+            discounts=discounts,
+        )
 
     def mean(self, x: Tensor) -> Tensor:
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.

@@ -15,6 +15,7 @@ from benchmarks.libraries.spaces import Spaces
 from benchmarks.recorded import Transitions, transitions
 
 RATE = 3e-4
+TARGET_INTERVAL, NUM_QUANTILES = 500, 50  # of algorithms for discrete actions
 
 
 def prepare(case: Case, num_transitions: int) -> Work:
@@ -40,14 +41,18 @@ def learner(case: Case, data: Transitions) -> Learner:
     """
     if case.algorithm not in CONFIGS:
         raise UnavailableError(f"d3rlpy has no {case.algorithm}")
-    agent, recorded = CONFIGS[case.algorithm](case.sizes).create(device=False), dataset(data)
+    agent = CONFIGS[case.algorithm](case.sizes).create(device=False)
+    recorded = dataset(data, case.algorithm in DISCRETE)
     agent.build_with_dataset(recorded)
 
     @torch.no_grad()
     def mean(observations: np.ndarray) -> np.ndarray:
         return agent.impl.policy(torch.as_tensor(observations, dtype=torch.float32)).squashed_mu.numpy()
 
-    act = mean if case.algorithm == "crr" else agent.predict
+    def one_hot(observations: np.ndarray) -> np.ndarray:
+        return np.eye(data.actions.shape[1])[agent.predict(observations)]
+
+    act = mean if case.algorithm == "crr" else one_hot if case.algorithm in DISCRETE else agent.predict
     return Learner(lambda: agent.update(recorded.sample_transition_batch(case.sizes.batch_size)), act)
 
 
@@ -63,15 +68,17 @@ def store(capacity: int) -> Any:
     return push
 
 
-def dataset(data: Transitions) -> Any:
+def dataset(data: Transitions, discrete: bool = False) -> Any:
     """Whole episodes. d3rlpy leaves out the last transition of each that was truncated."""
+    kind = d3rlpy.ActionSpace.DISCRETE if discrete else d3rlpy.ActionSpace.CONTINUOUS
     return d3rlpy.dataset.MDPDataset(
         data.observations,
-        data.actions,
+        data.actions.argmax(1)[:, None] if discrete else data.actions,
         data.rewards,
         terminals=data.terminations.astype(np.float32),
         timeouts=data.truncations.astype(np.float32),
-        action_space=d3rlpy.ActionSpace.CONTINUOUS,
+        action_space=kind,
+        action_size=data.actions.shape[1],
     )
 
 
@@ -93,6 +100,15 @@ def _actor_critic(sizes: Sizes, *more: str) -> dict[str, Any]:
     }
 
 
+def _of_values(sizes: Sizes) -> dict[str, Any]:
+    return {
+        "learning_rate": RATE,
+        "batch_size": sizes.batch_size,
+        "encoder_factory": _mlp(sizes),
+        "target_update_interval": TARGET_INTERVAL,
+    }
+
+
 CONFIGS: dict[str, Callable[[Sizes], Any]] = {
     "sac": lambda sizes: d3rlpy.algos.SACConfig(temp_learning_rate=RATE, **_actor_critic(sizes)),
     "td3": lambda sizes: d3rlpy.algos.TD3Config(**_actor_critic(sizes)),
@@ -109,4 +125,12 @@ CONFIGS: dict[str, Callable[[Sizes], Any]] = {
     "bc": lambda sizes: d3rlpy.algos.BCConfig(
         learning_rate=RATE, batch_size=sizes.batch_size, encoder_factory=_mlp(sizes)
     ),
+    "dbc": lambda sizes: d3rlpy.algos.DiscreteBCConfig(
+        learning_rate=RATE, batch_size=sizes.batch_size, encoder_factory=_mlp(sizes), beta=0.0
+    ),
+    "dbcq": lambda sizes: d3rlpy.algos.DiscreteBCQConfig(beta=0.01, share_encoder=False, **_of_values(sizes)),
+    "dcql": lambda sizes: d3rlpy.algos.DiscreteCQLConfig(
+        alpha=1.0, q_func_factory=d3rlpy.models.QRQFunctionFactory(n_quantiles=NUM_QUANTILES), **_of_values(sizes)
+    ),
 }
+DISCRETE = ("dbc", "dbcq", "dcql")

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 
 import offpcc
-from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, NUM_ELITES, OBSERVATION_DIM, Case, Sizes
+from benchmarks.cases import ACTION_DIM, ATARI, EPISODE_LENGTH, NUM_ELITES, OBSERVATION_DIM, Case, Sizes
 from benchmarks.libraries import UnavailableError, Work
 from benchmarks.recorded import transitions
 from offpcc.algorithms import ALGORITHMS, ActorCritic
@@ -151,8 +151,24 @@ def _batches(fit: ModelFit) -> Iterator[np.ndarray]:
             yield orders[:, start : start + size]
 
 
+def _games(case: Case) -> Work:
+    """The loop of a user's run with the config for Atari, without tests."""
+    keep_freed_memory()
+    offpcc.configure("discrete/atari_qrdqn.gin", f"ReplayBuffer.batch_size = {case.sizes.batch_size}")
+    learner = offpcc.build(case.env, case.algorithm, seed=1, threads=None)
+    settings = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
+
+    def train(num_epochs: int) -> None:
+        learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **settings)
+
+    train(WARM_UP // EPISODE_LENGTH + 1)
+    return Work(lambda: train(1), EPISODE_LENGTH)
+
+
 def _steps(case: Case, options: dict[str, Any]) -> Work:
     """The loop of a user's run, an episode's length of steps at a time, without tests."""
+    if case.sizes == ATARI:
+        return _games(case)
     keep_freed_memory()
     learner = offpcc.build(
         case.env,

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
-from tianshou.algorithm import BCQ, CQL, SAC, TD3, TD3BC
+import torch
+from tianshou.algorithm import BCQ, CQL, QRDQN, SAC, TD3, TD3BC, DiscreteCRR
 from tianshou.algorithm.imitation.bcq import BCQPolicy
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
+from tianshou.algorithm.modelfree.qrdqn import QRDQNPolicy
+from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
 from tianshou.algorithm.modelfree.sac import AutoAlpha, SACPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
-from tianshou.data import Batch, ReplayBuffer
+from tianshou.data import Batch, Collector, ReplayBuffer, VectorReplayBuffer
+from tianshou.env import DummyVectorEnv
+from tianshou.env.atari.atari_network import QRDQNet, ScaledObsInputActionReprNet
 from tianshou.utils.net.common import MLP, Net
 from tianshou.utils.net.continuous import (
     VAE,
@@ -20,13 +26,27 @@ from tianshou.utils.net.continuous import (
     ContinuousCritic,
     Perturbation,
 )
+from tianshou.utils.net.discrete import DiscreteCritic
+from tianshou.utils.torch_utils import policy_within_training_step
 
-from benchmarks.cases import ACTION_DIM, OBSERVATION_DIM, Case, Sizes
-from benchmarks.libraries import UnavailableError, Work
+import offpcc
+from benchmarks.cases import (
+    ACTION_DIM,
+    EPISODE_LENGTH,
+    N_STEP,
+    NUM_GAMES,
+    NUM_QUANTILES,
+    OBSERVATION_DIM,
+    STEPS_PER_UPDATE,
+    Case,
+    Sizes,
+)
+from benchmarks.libraries import Learner, UnavailableError, Work
 from benchmarks.libraries.spaces import Spaces
-from benchmarks.recorded import transitions
+from benchmarks.recorded import Transitions, transitions
 
 RATE = 3e-4
+WARM_UP = 1_000  # random steps before the first update
 LATENT_DIM = 2 * ACTION_DIM
 
 
@@ -36,6 +56,8 @@ def prepare(case: Case, num_transitions: int) -> Work:
     Raises:
         UnavailableError: there is no such algorithm.
     """
+    if case.kind == "steps":
+        return _games(case)
     buffer, size = filled(num_transitions), case.sizes.batch_size
     if case.kind == "sample":
         return Work(lambda: buffer.sample(size))
@@ -44,6 +66,63 @@ def prepare(case: Case, num_transitions: int) -> Work:
     learner = BUILDERS[case.algorithm](case.sizes)
     learner.policy.is_within_training_step = True
     return Work(lambda: learner.update(buffer, size))
+
+
+def learner(case: Case, data: Transitions) -> Learner:
+    """What learns from `data`: CRR for discrete actions.
+
+    Raises:
+        UnavailableError: there is no such algorithm here.
+    """
+    if case.algorithm != "dcrr":
+        raise UnavailableError(f"no {case.algorithm} of Tianshou learns from recorded data here")
+    num_observed, num_actions = data.dims
+    sizes = case.sizes.hidden_dims
+
+    def net() -> Net:
+        return Net(state_shape=num_observed, action_shape=num_actions, hidden_sizes=sizes)
+
+    policy = DiscreteActorPolicy(actor=net(), action_space=gymnasium.spaces.Discrete(num_actions))
+    critic = DiscreteCritic(preprocess_net=Net(state_shape=num_observed, hidden_sizes=sizes), last_size=num_actions)
+    agent = DiscreteCRR(policy=policy, critic=critic, optim=_adam(), min_q_weight=1.0, target_update_freq=500)
+    agent.policy.is_within_training_step = True
+    buffer, size = filled_with(data._replace(actions=data.actions.argmax(1))), case.sizes.batch_size
+
+    @torch.no_grad()
+    def act(observations: np.ndarray) -> np.ndarray:
+        logits, _ = policy.actor(torch.as_tensor(observations, dtype=torch.float32))
+        return np.eye(num_actions)[logits.argmax(-1).numpy()]
+
+    return Learner(lambda: agent.update(buffer, size), act)
+
+
+def _games(case: Case) -> Work:
+    """Its collector and updates in turn, as its trainer calls them, in the games that offpcc learns in."""
+    envs = DummyVectorEnv([lambda: offpcc.make(case.env) for _ in range(NUM_GAMES)])
+    num_actions = int(offpcc.make(case.env).action_space.n)
+    shape = {"c": 4, "h": 84, "w": 84, "action_shape": num_actions}
+    net = ScaledObsInputActionReprNet(QRDQNet(**shape, num_quantiles=NUM_QUANTILES))
+    policy = QRDQNPolicy(model=net, action_space=gymnasium.spaces.Discrete(num_actions), eps_training=0.05)
+    learner = QRDQN(
+        policy=policy,
+        optim=AdamOptimizerFactory(lr=1e-4),
+        num_quantiles=NUM_QUANTILES,
+        n_step_return_horizon=N_STEP,
+        target_update_freq=500,
+    )
+    buffer = VectorReplayBuffer(100_000, NUM_GAMES, ignore_obs_next=True, save_only_last_obs=True, stack_num=4)
+    collector = Collector(policy, envs, buffer, exploration_noise=True)
+    collector.reset()
+    with policy_within_training_step(policy):
+        collector.collect(n_step=WARM_UP, random=True)
+
+    def step() -> None:
+        with policy_within_training_step(policy):
+            for _ in range(EPISODE_LENGTH // STEPS_PER_UPDATE):
+                collector.collect(n_step=STEPS_PER_UPDATE)
+                learner.update(buffer, case.sizes.batch_size)
+
+    return Work(step, EPISODE_LENGTH)
 
 
 def store(capacity: int) -> Any:
@@ -59,14 +138,18 @@ def store(capacity: int) -> Any:
 
 def filled(num_transitions: int) -> ReplayBuffer:
     """A buffer of whole episodes."""
-    made = transitions(num_transitions)
+    return filled_with(transitions(num_transitions))
+
+
+def filled_with(made: Transitions) -> ReplayBuffer:
+    """A buffer of these transitions."""
     return ReplayBuffer.from_data(
         obs=made.observations,
         act=made.actions,
         rew=made.rewards,
         terminated=made.terminations,
         truncated=made.truncations,
-        done=made.truncations,
+        done=made.truncations | made.terminations,
         obs_next=made.next_observations,
     )
 

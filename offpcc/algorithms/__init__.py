@@ -31,6 +31,7 @@ from offpcc.algorithms.pessimism import (
     EpistemicPenalty,
 )
 from offpcc.algorithms.qrdqn import QRDQN
+from offpcc.algorithms.r2d2 import R2D2
 from offpcc.algorithms.rebrac import ReBRAC
 from offpcc.algorithms.rlpd import RLPD
 from offpcc.algorithms.sac import SAC
@@ -59,6 +60,7 @@ __all__ = [
     "MOPO",
     "NEUBAY",
     "QRDQN",
+    "R2D2",
     "RLPD",
     "SAC",
     "SACN",
@@ -100,6 +102,7 @@ variants.add(RLPD, "rlpd")
 # For discrete actions.
 variants.add(DQN, "dqn")
 variants.add(QRDQN, "qrdqn")
+variants.add(R2D2, "r2d2")
 variants.add(DiscreteSAC, "dsac")
 variants.add(DiscreteBC, "dbc")
 variants.add(DiscreteBCQ, "dbcq")

@@ -66,12 +66,14 @@ class Acting(Construction):
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
         """Return the actor's actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
-        noise = None
-        if not deterministic:
-            drawn = self.exploration_noise(len(summary))
-            noise = torch.from_numpy(drawn).to(summary).unsqueeze(1)
+        drawn = self.acting_noise(len(summary), deterministic)
+        noise = None if drawn is None else torch.from_numpy(drawn).to(summary).unsqueeze(1)
         action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
         return action
+
+    def acting_noise(self, num_envs: int, deterministic: bool) -> np.ndarray | None:
+        """Return the noise of the actor's `choose` for N environments, (N, A) in float32, or None for its mode."""
+        return None if deterministic else self.exploration_noise(num_envs)
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
         """Return the noise of the actor's `choose` for N environments, (N, A) in float32."""
@@ -93,7 +95,7 @@ class Acting(Construction):
         any_begins = True in begins.tolist()  # ten times as fast as `any`
         mirrored = self._mirrored(len(begins), any_begins)
         if mirrored is not None:
-            noise = None if deterministic else self.exploration_noise(len(begins))
+            noise = self.acting_noise(len(begins), deterministic)
             action, memory = mirrored(inputs, begins if any_begins else None, memory, noise)
         else:
             action, memory = self._act(inputs, begins, memory, deterministic)
@@ -171,10 +173,11 @@ class Acting(Construction):
         if self.packed is not None:
             observation = self.packed.unpack(observation)
         dtype = np.uint8 if observation.dtype == np.uint8 else np.float32
+        reward = np.asarray(step.previous_reward, np.float32)
         return Inputs(
             np.ascontiguousarray(observation, dtype),
             np.asarray(step.previous_action, np.float32),
-            np.asarray(step.previous_reward, np.float32),
+            np.sign(reward) if self.clip_rewards else reward,
         )
 
     def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:

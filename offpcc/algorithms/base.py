@@ -56,7 +56,7 @@ class ActorCritic(Acting, Construction):
         """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
         for module in self._train_mode_layers:
             module.train(learns)
-        batch = self.unpack(batch.to(self.device).without_padding())
+        batch = self.unpack(self.fold(batch.to(self.device)).without_padding())
         observations = batch.observations
         if learns:  # otherwise, no statistics may change
             self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
@@ -80,7 +80,7 @@ class ActorCritic(Acting, Construction):
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch)
-        shared = read(self.shared_encoder)
+        shared = read(self.shared_encoder, skip=self.skipped(False))
         is_own = self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
@@ -92,7 +92,7 @@ class ActorCritic(Acting, Construction):
         else:  # the summary that the Q network acts by, or the states alone
             q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
-            target_shared, target_q = read(self.target_shared_encoder), q
+            target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped(True)), q
             if self.critic_encoders:
                 encoders = self.target_critic_encoders
                 own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]
@@ -103,9 +103,10 @@ class ActorCritic(Acting, Construction):
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.
 
-        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with the reward scaled and shifted. With n steps, y_t sums n rewards
-        before it bootstraps, or fewer at the row's end.
+        y_t = r_t + gamma (1 - d_t) V(o_{t+1}), with scaled and shifted rewards; with n steps, y_t sums up to n of them.
         """
+        if batch.discounts is not None:  # see `Batch.folded`
+            return batch.rewards + batch.discounts * next_value
         rewards = self.reward_scale * batch.rewards + self.reward_shift
         continues = self.gamma * (1.0 - batch.terminations)
         y = one_step = rewards + continues * next_value

@@ -158,6 +158,8 @@ class Construction:
             "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
+        clip_rewards: whether the agent sees only the signs of rewards, in targets and as network inputs, as in DQN on
+            Atari. Reported returns and stored rewards stay as they are.
         options: arguments of `NetworkOptions` and `Execution`.
     """
 
@@ -182,9 +184,12 @@ class Construction:
     is_discrete: ClassVar[bool] = False  # whether actions are discrete
     # The algorithm to propose for the other kind of actions; default: dsac, or dcql for recorded data.
     counterpart: ClassVar[str | None] = None
+    reads_next = True  # whether losses read the policy's summary of the next observation; else it may be NaN
+    target_reads_now: ClassVar[bool] = True  # whether losses read that of the targets of the observation itself
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
+    draws_by_priority: ClassVar[bool] = False  # whether its default buffer is a prioritised one
     # Defaults of `offpcc.training.imagination` for algorithms that learn from a model; None for those that do not.
     imagination: Mapping[str, Any] | None = None
     trains_model = False  # whether the model may be trained during a run in an environment
@@ -219,6 +224,7 @@ class Construction:
         actor_q: Annotated[str, one_of(("min", "mean", "first"))] | None = None,
         reward_scale: Number = 1.0,
         reward_shift: Number = 0.0,
+        clip_rewards: Flag = False,
         **options: Any,
     ) -> None:
         update = getattr(type(self), "update_networks", None)
@@ -230,7 +236,12 @@ class Construction:
         networks, self.execution = pick(NetworkOptions, options), pick(Execution, options)
         self.device = torch.device(device)
         self.gamma, self.n_step = gamma, n_step
-        self.reward_scale, self.reward_shift = reward_scale, reward_shift
+        self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards
+        if clip_rewards and self.reads_returns:
+            raise UserError(
+                f"{type(self).__name__}.clip_rewards is True, but {type(self).__name__} also reads the returns of "
+                f"episodes, which are not clipped; leave it out, or bind reward_scale"
+            )
         if isinstance(observation_space, spaces.Dict):
             observation_space = PackedDict(observation_space)
         self.privileged: PackedDict | None = None  # the space of observations with a state, as batches hold them
@@ -388,6 +399,33 @@ class Construction:
             return summary
         return batch.states if self.critic_inputs == "state" else torch.cat([summary, batch.states], -1)
 
+    @property
+    def folds_windows(self) -> bool:
+        """Whether windows of n steps become single steps, so that images in between are not encoded.
+
+        Encoders that read previous actions or rewards need those of each step.
+        """
+        if not self.memoryless or self.n_step == 1 or is_empty(self.shared_encoder):
+            return False
+        encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
+        return not any(getattr(encoder, "extra_dim", 1) for encoder in encoders)
+
+    def skipped(self, of_target: bool) -> str | None:
+        """Return which observation the shared encoder, or its target, need not read: "first", "last" or None."""
+        if not self.memoryless:
+            return None
+        if of_target:
+            return None if self.target_reads_now else "first"
+        return None if self.reads_next else "last"
+
+    def fold(self, batch: Batch) -> Batch:
+        """Return the batch with the signs of rewards if `clip_rewards`, and as single steps if `folds_windows`."""
+        if self.clip_rewards:
+            batch = batch._replace(rewards=batch.rewards.sign(), first_reward=batch.first_reward.sign())
+        if self.folds_windows and batch.actions.shape[1] > 1:
+            batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
+        return batch
+
     def augment(self, observations: Tensor) -> Tensor:
         """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""
         assert self.augmentation is not None
@@ -541,6 +579,9 @@ class Construction:
             reasons["actor_q"] = "the actor imitates recorded actions"
         if not self.has_critics:
             reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
+            encoders = (self.shared_encoder, self.actor_encoder)
+            if not any(getattr(encoder, "use_previous_reward", False) for encoder in encoders):
+                reasons["clip_rewards"] = "nothing reads rewards"
         if self.privileged is None:
             reasons["critic_inputs"] = "there is no state"
         if self.acts_by_values:

@@ -7,22 +7,52 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, PositiveInteger
-from offpcc.core import Batch, Stats, Summaries
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NonnegativeNumber, PositiveInteger
+from offpcc.core import Batch, Memory, Stats, Step, Summaries
 from offpcc.networks.actors import DiscreteActor, ValueActor
 from offpcc.networks.critics import DiscreteCritics, of_actions
 
 FAR = 1e9  # above every difference of Q values: added to the score of an action, it makes this the chosen one
 
 
+@configurable
 class DiscreteActions(ActorCritic):
     """Base class of algorithms for discrete actions. The actor gives the logits of a policy.
 
-    Batches and `act` hold one-hot actions. Arguments: see `ActorCritic`.
+    Batches and `act` hold one-hot actions.
+
+    Args:
+        observation_space: see `ActorCritic`.
+        action_space: see `ActorCritic`.
+        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
+            networks.
+        kwargs: see `ActorCritic`.
     """
 
     is_discrete = True
     counterpart = "sac"
+    target_reads_now = False
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        target_update_interval: PositiveInteger = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **kwargs)
+        self.target_update_interval = target_update_interval
+
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        idle = () if self.has_critics else ("target_update_interval",)
+        return super().unused_parameters() | dict.fromkeys(idle, "there are no critics")
+
+    def update_targets(self) -> None:
+        """Update the targets, if this is one of the updates that do."""
+        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
+            super().update_targets()
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the policy network."""
@@ -75,12 +105,14 @@ class ValueBased(DiscreteActions):
         action_space: see `ActorCritic`.
         dueling: whether Q is the sum of a state's value and the advantages of actions (Wang et al. 2016,
             arXiv:1511.06581).
-        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
-            networks.
         initial_epsilon: share of random actions at the first environment step; default: 1, or `final_epsilon` for
-            algorithms that learn from recorded data. Tests have none.
+            algorithms that learn from recorded data.
         final_epsilon: share of random actions after `epsilon_steps`; in between, the share falls linearly.
         epsilon_steps: number of environment steps until the share is `final_epsilon`.
+        epsilon_ladder: alpha of a ladder over N environments side by side: environment i takes the share epsilon to the
+            power of 1 + alpha i / (N - 1) (Horgan et al. 2018, arXiv:1803.00933); R2D2 has 7. With 0 all are the same.
+        test_epsilon: share of random actions in tests and in `act(..., deterministic=True)`. An episode draws the same
+            ones in each test, if the same number of environments plays.
         kwargs: see `ActorCritic`.
     """
 
@@ -99,18 +131,20 @@ class ValueBased(DiscreteActions):
         action_space: Any,
         *,
         dueling: Flag = False,
-        target_update_interval: PositiveInteger = 1,
         initial_epsilon: Fraction | None = None,
         final_epsilon: Fraction = 0.05,
         epsilon_steps: NonnegativeInteger = 10_000,
+        epsilon_ladder: NonnegativeNumber = 0.0,
+        test_epsilon: Fraction = 0.0,
         **kwargs: Any,
     ) -> None:
         self.dueling = dueling  # `build_critics` reads it
         super().__init__(observation_space, action_space, **kwargs)
-        self.target_update_interval = target_update_interval
         if initial_epsilon is None:
             initial_epsilon = final_epsilon if self.is_offline else 1.0
         self.epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps)
+        self.epsilon_ladder, self.test_epsilon = epsilon_ladder, test_epsilon
+        self._test_draws = np.random.default_rng(0)
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the Q network."""
@@ -127,22 +161,37 @@ class ValueBased(DiscreteActions):
 
     def epsilons(self, num_envs: int) -> np.ndarray:
         """Return the share of random actions in each of N environments, (N,)."""
-        return np.full(num_envs, self.epsilon())
+        return np.power(self.epsilon(), 1.0 + self.epsilon_ladder * np.linspace(0.0, 1.0, num_envs))
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
         """Return zeros for greedy actions, and numbers that decide alone for random ones, (N, A)."""
-        draw = self.noise.acting.generator
-        is_random = draw.random(num_envs) < self.epsilons(num_envs)
+        chosen = self._random_choices(self.noise.acting.generator, self.epsilons(num_envs))
         self.epsilon.taken += num_envs
-        return np.where(is_random[:, None], FAR * draw.random((num_envs, self.action_dim)), 0.0).astype(np.float32)
+        return chosen
+
+    def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
+        """See `Algorithm.act`."""
+        if deterministic and self.test_epsilon and np.all(step.is_first):
+            self._test_draws = np.random.default_rng(0)  # so that all tests draw the same
+        return super().act(step, memory, deterministic=deterministic)
+
+    def acting_noise(self, num_envs: int, deterministic: bool) -> np.ndarray | None:
+        """See `Acting`; tests have random actions, too, if `test_epsilon` is above 0."""
+        if deterministic and self.test_epsilon:
+            return self._random_choices(self._test_draws, np.full(num_envs, self.test_epsilon))
+        return super().acting_noise(num_envs, deterministic)
+
+    def _random_choices(self, draw: np.random.Generator, epsilons: np.ndarray) -> np.ndarray:
+        is_random = draw.random(len(epsilons)) < epsilons
+        chosen = FAR * draw.random((len(epsilons), self.action_dim))
+        return np.where(is_random[:, None], chosen, 0.0).astype(np.float32)
 
     def inner_update(self, batch: Batch) -> Stats:
-        """Make one step of the Q network, and every `target_update_interval` steps one of its target."""
+        """Make one step of the Q network and of its target."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
-            self.update_targets()
+        self.update_targets()
         if "epsilon" not in self.stat_names:
             return stats
         return {**stats, "epsilon": stats["q"].new_full((), self.epsilon())}

@@ -34,7 +34,7 @@ class DQN(ValueBased):
 
     def __init__(self, observation_space: Any, action_space: Any, *, double: Flag = True, **kwargs: Any) -> None:
         super().__init__(observation_space, action_space, **kwargs)
-        self.double = double
+        self.double = self.reads_next = double
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return the mean Huber loss of Q(o, a) - y, where y is `target`; and statistics, see `td_loss`."""

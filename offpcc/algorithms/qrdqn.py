@@ -43,6 +43,7 @@ class QRDQN(ValueBased):
         **kwargs: Any,
     ) -> None:
         self.num_quantiles, self.double = num_quantiles, double  # `build_critics` reads the first
+        self.reads_next = double
         super().__init__(observation_space, action_space, **kwargs)
         self.levels = (torch.arange(num_quantiles, device=self.device) + 0.5) / num_quantiles
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
-from offpcc.networks import Convolutional, Recurrent
+from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.augmentation import RandomShift
 
 RecurrentOnConvolutional = functools.partial(Recurrent, feature_extractor=Convolutional)
@@ -74,26 +74,37 @@ TABLE: dict[str, Entry] = {}
 def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images: bool = True) -> None:
     """Add an algorithm to `TABLE`, and its variants of all `KINDS`. Each variant becomes a class of this module.
 
+    An algorithm that has a memory already, such as R2D2, has no variants without one.
+
     Args:
         cls: the algorithm.
         name: its name for ``--algo``.
         recurrent: name after "r" in recurrent variants, if it differs from `name`: recurrent DDPG is called RDPG.
         images: whether there are variants that see images.
     """
-    TABLE[name] = Entry(cls, name, None, False)
+    remembers = cls.default_encoder is Recurrent
+    TABLE[name] = Entry(cls, name, "separate" if remembers else None, False)
     cls.names = (name, f"c{name}") if images else None
     for kind in KINDS:
         if kind.images and not images:
             continue
-        class_name = kind.class_name.format(cls.__name__)
-        short = name if kind.memory is None or recurrent is None else recurrent
+        class_name, short = kind.class_name.format(cls.__name__), name
+        if remembers:
+            if kind.memory is None or kind.name == "r{}":
+                continue
+            class_name, short = class_name.replace("Recurrent", ""), name.removeprefix("r")
+        elif recurrent is not None and kind.memory is not None:
+            short = recurrent
         other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"
-        attributes = {**kind.attributes, "__module__": __name__, "__doc__": f"{cls.__name__}. {kind.text}"}
+        attributes = {"default_encoder": Identity, **kind.attributes, "__module__": __name__}
+        attributes["__doc__"] = f"{cls.__name__}. {kind.text}"
         attributes["counterpart"] = kind.name.format(cls.counterpart or ("dcql" if cls.is_offline else "dsac"))
         attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant
+    if remembers:
+        cls.counterpart = f"r{cls.counterpart}"
 
 
 if TYPE_CHECKING:

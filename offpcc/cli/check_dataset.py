@@ -22,7 +22,7 @@ from offpcc.data.offline import dataset_options, load_unchanged
 from offpcc.envs.guard import opened
 from offpcc.training import experiment  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.spec import configured_make
+from offpcc.training.spec import check_steps, configured_make
 from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save
 from offpcc.utils.findings import FAULT, WARNING, Finding
 
@@ -50,6 +50,7 @@ def check_dataset(
     config: str | None = None,
     modules: Sequence[str] = (),
     gin: Sequence[str] = (),
+    dataset_steps: int | None = None,
 ) -> int:
     """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
 
@@ -68,6 +69,9 @@ def check_dataset(
         except SpoiledData as error:
             diagnosis = refused(dataset, error)
         else:
+            if dataset_steps is not None:
+                check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
+                data = data.first_steps(dataset_steps)
             data = data.fraction(dataset_fraction)
             diagnosis = examine(data, env=made)
             check_unused_bindings(bindings)

@@ -55,6 +55,7 @@ def collect(
     minari: str | None = None,
     seed: int = 0,
     deterministic: bool = False,
+    epsilon: float | None = None,
     resume: bool = False,
     config: str | None = None,
     modules: Sequence[str] = (),
@@ -84,10 +85,13 @@ def collect(
         check_id(minari, "--minari ")
         if there < steps:
             check_new_minari(minari)
-    facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic, **(more_facts or {})}
+    facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic, "epsilon": epsilon}
+    facts |= more_facts or {}
+    if deterministic and epsilon is not None:
+        raise UserError("--deterministic has no effect with --epsilon, which implies it; leave it out")
     agent: ActorCritic | None = None
     if actor == RANDOM:
-        refuse_without_effect(deterministic, device, threads)
+        refuse_without_effect(deterministic, device, threads, epsilon)
         loading.load(config, [], modules=modules)
         acting = "random actions"
         facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
@@ -109,7 +113,7 @@ def collect(
                 played = guarded(played_in)
                 try:
                     with signals.deferred():
-                        record(recorder, played, agent, steps, seed, deterministic, episode_options())
+                        record(recorder, played, agent, steps, seed, deterministic, episode_options(), epsilon)
                         tell(recorder.merge())
                 except EnvironmentFault as fault:
                     raise fault.in_run(None) from fault.cause
@@ -156,7 +160,7 @@ def load_agent(
     return agent, str(file), facts
 
 
-def refuse_without_effect(deterministic: bool, device: str | None, threads: int) -> None:
+def refuse_without_effect(deterministic: bool, device: str | None, threads: int, epsilon: float | None = None) -> None:
     """Refuse options for actors when the actions are random.
 
     Raises:
@@ -164,6 +168,7 @@ def refuse_without_effect(deterministic: bool, device: str | None, threads: int)
     """
     given = {
         "--deterministic": deterministic,
+        f"--epsilon {epsilon}": epsilon is not None,
         f"--device {device}": device is not None,
         f"--threads {threads}": threads != 1,
     }
@@ -192,6 +197,7 @@ def record(
     seed: int,
     deterministic: bool,
     longest_episode: int,
+    epsilon: float | None = None,
 ) -> None:
     """Play episodes until the recording has all its steps; start after the recorded ones, and cut the last episode.
 
@@ -206,7 +212,7 @@ def record(
     with showing_progress(num_steps, total) as show:
         while num_steps < total:
             seeds = Seeds.of(seed, recorder.num_episodes)
-            for transition in play(env, agent, seeds, deterministic, longest_episode):
+            for transition in play(env, agent, seeds, deterministic, longest_episode, epsilon):
                 signals.poll()
                 recorder.push(*transition)
                 num_steps += 1

@@ -31,7 +31,9 @@ from offpcc.envs import ENVIRONMENTS, missing_package
 from offpcc.envs.check import examine
 from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator
+from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
+from offpcc.envs.tasks import atari
 from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
@@ -71,6 +73,8 @@ def envs(gallery: Path | None) -> int:
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
     console.print(table)
+    needed = "" if is_installed(atari.PACKAGE) else f"; to install: {atari.PACKAGE}"
+    console.print(f"Atari games, {atari.IDS}{needed}.", highlight=False)
     console.print("Any Gymnasium id with a Box or Discrete action space works as well.", highlight=False)
     return 0
 
@@ -100,6 +104,7 @@ def check(
     folder: Path | None = None,
     episodes: int | None = None,
     json_output: bool = False,
+    dataset_steps: int | None = None,
 ) -> int:
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
 
@@ -113,7 +118,13 @@ def check(
             raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
         if not folder.exists():
             raise UserError(f"there is no run {shown(folder)}; an environment is given by --env {folder}")
-        unused = {"dataset": dataset, "model": model, "steps": steps, "longest_episode": longest_episode}
+        unused = {
+            "dataset": dataset,
+            "dataset_steps": dataset_steps,
+            "model": model,
+            "steps": steps,
+            "longest_episode": longest_episode,
+        }
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
@@ -122,7 +133,8 @@ def check(
     if model is not None:
         if dataset is None:
             raise UserError(f"--model {model} is compared with recorded data; name them with --dataset")
-        for name, value in {"output": output, "steps": steps, "longest_episode": longest_episode}.items():
+        given = {"output": output, "steps": steps, "longest_episode": longest_episode, "dataset_steps": dataset_steps}
+        for name, value in given.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
         return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
@@ -131,10 +143,11 @@ def check(
             reject_unused_options(
                 "--env", steps=(steps, None), longest_episode=(longest_episode, None), seed=(seed, None)
             )
-        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin)
+        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps)
     if env is None:
         raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
-    reject_unused_options("--dataset", output=(output, None), dataset_fraction=(dataset_fraction, 1.0))
+    part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
+    reject_unused_options("--dataset", output=(output, None), **part)
     bindings = loading.load(config, gin, modules=modules)
     longest = longest_episode or episode_options()
     diagnosis = examine(env, steps or STEPS, seed or 0, longest, env_options())

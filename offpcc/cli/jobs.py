@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -53,11 +54,16 @@ class PrefixedStream(io.TextIOBase):
 Ended = Callable[[str, int], None]  # is told the name of a run that has ended, and its exit code
 
 
+class OutOfTimeError(Exception):
+    """The deadline has come before all runs were finished; the message says how many were not."""
+
+
 def run_in_processes(
     function: Callable[..., int],
     runs: Sequence[tuple[str, dict[str, Any]]],
     num_jobs: int,
     ended: Ended = lambda name, code: None,
+    deadline: float | None = None,
 ) -> int:
     """Call a function for each run, each in its own process, at most `num_jobs` at a time.
 
@@ -69,12 +75,14 @@ def run_in_processes(
         runs: the name and the arguments of each run.
         num_jobs: the maximum number of processes at a time.
         ended: called after each run.
+        deadline: time of `time.monotonic` at which the processes are asked to save their runs and to end.
 
     Returns:
         The largest exit code, which is the worst; 128 + N for a process that signal N ended.
 
     Raises:
         Interrupted: the user asked to stop (Ctrl-C or SIGTERM); all processes have saved their runs and ended.
+        OutOfTimeError: the deadline has come; the same.
     """
     context, waiting, codes = multiprocessing.get_context("spawn"), list(runs), list[int]()
     active: list[BaseProcess] = []
@@ -86,16 +94,21 @@ def run_in_processes(
                     process = context.Process(target=_child, args=(function, name, arguments), name=name)
                     process.start()
                     active.append(process)
-            connection.wait([one.sentinel for one in active])
+            rest = None if deadline is None else deadline - time.monotonic()
+            if rest is not None and rest <= 0.0:
+                raise OutOfTimeError(f"{len(active) + len(waiting)} runs are not finished")
+            connection.wait([one.sentinel for one in active], rest)
             for over in [one for one in active if not one.is_alive()]:
                 active.remove(over)
                 codes.append(_exit_code(over))
                 ended(over.name, codes[-1])
-    except signals.Interrupted as stop:
+    except (signals.Interrupted, OutOfTimeError) as stop:
         for one in active:
             one.terminate()
         for one in active:
             one.join()
+        if isinstance(stop, OutOfTimeError):
+            raise
         stop.message = f"stopped; {len(active)} of {len(runs)} runs were training" + (
             f", and {len(waiting)} had not started" if waiting else ""
         )

@@ -37,6 +37,7 @@ class TrainOptions:
     model: Path | None = None
     dataset: str | None = None
     dataset_fraction: float = 1.0
+    dataset_steps: int | None = None
     config: str | None = None
     modules: Sequence[str] = ()
     run_id: Sequence[int] = (1,)
@@ -183,6 +184,8 @@ def command(
         words += ["--dataset", options.dataset]
     if options.dataset_fraction != 1.0 and "--render" not in extra:
         words += ["--dataset_fraction", str(options.dataset_fraction)]
+    if options.dataset_steps is not None and "--render" not in extra:
+        words += ["--dataset_steps", str(options.dataset_steps)]
     words += ["--algo", options.algo, *(word for module in options.modules for word in ("--import", module))]
     if "--render" in extra:  # a saved actor needs only its folder
         words += ["--results", options.results] if options.results else []

@@ -33,6 +33,11 @@ COMMANDS = {  # the module of each command, and its help
         "offpcc.cli.recipe:collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
+    "convert": (
+        "offpcc.cli.convert:convert",
+        "Make a data set of recorded Atari games: of RL Unplugged, or the DQN replay data set. It downloads missing "
+        "recordings.",
+    ),
     "export": (
         "offpcc.cli.commands:export_actor",
         "Write a saved actor as ONNX, or for torch.export, with a contract, for machines without offpcc.",
@@ -66,6 +71,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "NAME",
         "help": "Print the probability that a run is better than a run of this algorithm, such as sac.",
     },
+    "--buffer_dir": {
+        "type": arguments.path,
+        "metavar": "FOLDER",
+        "help": "Write the data set below this folder. The default is ~/.rl_unplugged/buffers or "
+        "~/.dqn_replay/buffers.",
+    },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
         "required": True,
@@ -84,13 +95,30 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "DATA",
         "help": "Check recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
     },
+    "--dataset_dir": {
+        "type": arguments.path,
+        "metavar": "FOLDER",
+        "help": "Look for the recording below this folder, and download it there. The default is "
+        "~/.rl_unplugged/datasets or ~/.dqn_replay/datasets.",
+    },
     "--dataset_fraction": {
         "type": arguments.fraction,
         "default": 1.0,
         "metavar": "F",
         "help": "Use this fraction of the data's steps, from the first episodes. The default is 1.0, all of them.",
     },
+    "--dataset_steps": {
+        "type": arguments.positive,
+        "metavar": "N",
+        "help": "Use exactly the first N steps of the data. The last episode is cut there, as by a time limit. "
+        "Leave --dataset_fraction out then.",
+    },
     "--deterministic": {"action": "store_true", "help": "Act without exploration."},
+    "--epsilon": {
+        "type": arguments.fraction,
+        "metavar": "F",
+        "help": "Take this share of the actions at random, and the others as the actor does without exploration.",
+    },
     "--device": {
         "metavar": "cpu|cuda|cuda:N",
         "help": "Compute on this device. The default is CUDA if there is a GPU, else the CPU.",
@@ -227,6 +255,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "action": "store_true",
         "help": "Learn online in the task of --env, which is D4RL's name of a data set. The data are not read.",
     },
+    "--ordered": {
+        "action": "store_true",
+        "help": "Take whole episodes in order of time, which agents with memory need, instead of RL Unplugged's "
+        "shuffled transitions.",
+    },
     "--out": {
         "type": arguments.file,
         "required": True,
@@ -278,7 +311,14 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Record every step of training into this file, as a data set.",
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
+    "--shard_id": {
+        "type": arguments.run_id,
+        "default": 0,
+        "metavar": "N",
+        "help": "Convert this part of the run, from 0 on. The default is 0.",
+    },
     "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--task": {"required": True, "metavar": "GAME", "help": "Convert recordings of this game, such as Breakout."},
     "--test": {
         "choices": ["last", "best"],
         "default": "last",
@@ -304,6 +344,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "--watch": {
+        "action": "store_true",
+        "help": "Show the table of a sweep that trains elsewhere, and draw it again every two seconds; train nothing.",
+    },
     "--yes": {"action": "store_true", "help": "Start more than 100 runs."},
     "action": {
         "choices": ("list", "get", "play"),
@@ -317,11 +361,16 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
+    "source": {
+        "choices": ("rl-unplugged", "dqn-replay"),
+        "metavar": "rl-unplugged|dqn-replay",
+        "help": "Convert a shard of RL Unplugged, or a part of the DQN replay data set (Dopamine's logs).",
+    },
 }
 TAKES = {  # the options of each command
-    "train": "--env --dataset --dataset_fraction --algo --init --model --online --then_env_steps --from --config "
-    "--import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset --episodes --track "
-    "--results",
+    "train": "--env --dataset --dataset_fraction --dataset_steps --algo --init --model --online --then_env_steps "
+    "--from --config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset "
+    "--episodes --track --results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
@@ -329,15 +378,16 @@ TAKES = {  # the options of each command
     "board": "folder --port",
     "params": "name --json --import",
     "envs": "--gallery",
-    "check": "folder --env --dataset --dataset_fraction --model --output --steps --longest_episode --seed --episodes "
-    "--json --config --gin --import",
-    "collect": "--env --actor --steps --out --minari --seed --deterministic --resume --model --dataset "
+    "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
+    "--seed --episodes --json --config --gin --import",
+    "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
+    "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
     "export": "folder --out --env --config --import",
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
     "zoo": "action name --out --episodes",
-    "sweep": "file --jobs --dry_run --yes --retry --address --device --threads --track --results",
+    "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
@@ -467,6 +517,11 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
     "train-model --resume": {"help": "Continue a training that was stopped."},
+    "convert --run_id": {
+        "nargs": None,
+        "default": 1,
+        "help": "Convert recordings of this run, 1 to 5. The default is 1.",
+    },
     "export folder": {"help": "Export the actor in this folder of a run, or in this actor's file."},
     "export --out": {
         "required": False,

@@ -15,7 +15,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import configurables, nearest
 from offpcc.config.hyperparameters import REQUIRED, Hyperparameter, find, hyperparameters, own_parameters
 from offpcc.config.registry import REGISTRY
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import default_buffer
 from offpcc.networks import Convolutional, PassThrough
 from offpcc.networks.augmentation import RandomShift
 from offpcc.networks.cells import CELLS
@@ -132,8 +132,8 @@ def _of_algorithm(cls: Any) -> Iterator[Group]:
                 yield Group(f"{cell.__name__}: the memory of Recurrent.cell = {short!r}", hyperparameters(cell))
     if Convolutional in encoders:
         yield Group(_title(RandomShift), hyperparameters(RandomShift))
-    buffer = RecurrentReplayBuffer if has_memory else ReplayBuffer
-    yield Group(_title(buffer), hyperparameters(buffer))
+    for buffer in (x for x in default_buffer(not has_memory, cls.draws_by_priority).__mro__ if x in REGISTRY.values()):
+        yield Group(_title(buffer), hyperparameters(buffer))
     for short in RUN:
         if short != "Imagination" or cls.imagination is not None:
             yield Group(_title(find(short), short), hyperparameters(find(short)))

@@ -73,7 +73,7 @@ def collect(
         reject_unused_options("--recipe d4rl", **given)
         assert actor is not None  # without --recipe, the command line requires it
         if model is not None:
-            for name in ("minari", "resume"):
+            for name in ("minari", "resume", "epsilon"):
                 if options.pop(name):
                     raise UserError(f"--{name} has no effect with --model, which imagines at once; leave it out")
             return imagine(model, dataset, actor, rollout_length=rollout_length, **options)
@@ -82,6 +82,8 @@ def collect(
     without = {"model": model, "dataset": dataset, "rollout_length": rollout_length}
     if wrong := next((f"--{name} {value}" for name, value in without.items() if value is not None), None):
         raise UserError(f"{wrong} has no effect with --recipe, which trains in the environment; leave it out")
+    if options.pop("epsilon") is not None:
+        raise UserError("--epsilon has no effect with --recipe, whose agents explore by themselves; leave it out")
     if actor is not None or options.pop("deterministic"):
         fault = "--deterministic" if actor is None else f"--actor {actor}"
         raise UserError(f"{fault} has no effect with --recipe, whose agents are its own and explore; leave it out")

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from offpcc.algorithms import find_algorithm, short_name
-from offpcc.cli.jobs import run_in_processes
+from offpcc.cli.jobs import OutOfTimeError, run_in_processes
 from offpcc.cli.messages import TrainOptions
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import run_on_ray
@@ -33,6 +36,7 @@ from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
 from offpcc.utils.ray_cluster import check_address
 
+REFRESHED_AFTER = 2.0  # seconds between two tables of --watch
 PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its checkpoint
 STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
 COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status", "folder")
@@ -53,19 +57,24 @@ class Setting(NamedTuple):
         return [find_folder(self.options, seed) for seed in self.options.run_id]
 
 
-def sweep(file: Path, jobs: int, dry_run: bool, yes: bool, retry: bool, address: str | None, **common: Any) -> int:
+def sweep(
+    file: Path, jobs: int, dry_run: bool, watch: bool, yes: bool, retry: bool, address: str | None, **common: Any
+) -> int:
     """Train the runs of a file as far as they are not trained yet, and rank their settings.
 
     Returns:
         0; 1 if a run has failed.
     """
-    plan = read_sweep(file, is_large_allowed=yes or dry_run)
+    plan = read_sweep(file, is_large_allowed=yes or dry_run or watch)
+    deadline = None if plan.hours is None else time.monotonic() + 3_600 * plan.hours
     where = loading.results_folder(common["results"]).resolve()
     check_folder(where, "the folder of results")
     root = where / plan.name
     if address is not None:
         check_address(address, "--address")
     settings = _settings(plan, root, TrainOptions("", **common))
+    if watch:
+        return _watch(settings, root)
     _check_parts(settings)
     failed = _read_failed(root)
     if dry_run:
@@ -82,15 +91,41 @@ def sweep(file: Path, jobs: int, dry_run: bool, yes: bool, retry: bool, address:
         if retry:
             failed.clear()
         rung, alive = plan.stop and plan.stop.first_epochs, settings
-        while plan.stop and rung and rung < (plan.epochs or 0):
-            _train(_todo(alive, rung, root, failed), settings, root, failed, jobs, address)
-            alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
-        _train(_todo(alive, None, root, failed), settings, root, failed, jobs, address)
+        try:
+            while plan.stop and rung and rung < (plan.epochs or 0):
+                _train(_todo(alive, rung, root, failed), settings, root, failed, jobs, address, deadline)
+                alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
+            _train(_todo(alive, None, root, failed), settings, root, failed, jobs, address, deadline)
+        except OutOfTimeError as spent:
+            print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
     print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
     if failed:
         tell(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
     return 1 if failed else 0
+
+
+def _watch(settings: Sequence[Setting], root: Path) -> int:
+    """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=1_000)  # do not cut lines of a file
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            failed = _read_failed(root)
+            rows = _rows(settings, root, failed)
+            is_over = not any(row["status"] in ("new", "unfinished") for row in rows)
+            places = {str(one.runs[0].siblings): one for one in settings}
+            for row in rows:
+                if row["status"] == "unfinished":
+                    row["status"] = _state_of(places[row["folder"]])
+            live.update(Text(_table(rows), no_wrap=True, overflow="ellipsis"), refresh=True)
+            if is_over:
+                return 0
+            try:
+                time.sleep(REFRESHED_AFTER)
+            except signals.Interrupted:
+                return 0
 
 
 def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
@@ -187,6 +222,7 @@ def _train(
     failed: dict[str, int],
     jobs: int,
     address: str | None,
+    deadline: float | None,
 ) -> None:
     """Train runs, and write the table whenever one has ended."""
 
@@ -198,9 +234,9 @@ def _train(
     _write(root, settings, failed)
     try:
         if address is not None and runs:
-            run_on_ray(train_run, runs, address, ended)
+            run_on_ray(train_run, runs, address, ended, deadline)
         else:
-            run_in_processes(train_run, runs, jobs, ended)
+            run_in_processes(train_run, runs, jobs, ended, deadline)
     except signals.Interrupted as stop:
         stop.message += "; the same command goes on"
         raise
@@ -249,6 +285,17 @@ def _return_at(run: RunFolder, epochs: float) -> float:
     table = read_progress(run.progress)
     tests = zip(table.get("epoch", []), table.get("test/return", []), strict=False)
     return next((value for epoch, value in reversed([*tests]) if epoch <= epochs and not math.isnan(value)), math.nan)
+
+
+def _state_of(setting: Setting) -> str:
+    """Return how far the runs of an unfinished setting are, and the mean of their last tests."""
+    reached = [
+        len(read_progress(run.progress).get("epoch", [])) if run.progress.is_file() else 0 for run in setting.runs
+    ]
+    known = [value for run in setting.runs if not math.isnan(value := _return_at(run, math.inf))]
+    least, most = min(reached), max(reached)
+    epochs = f"epoch {least if least == most else f'{least}-{most}'} of {setting.epochs}"
+    return epochs + (f", return {np.mean(known):.1f}" if known else "")
 
 
 def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting]:

@@ -71,6 +71,7 @@ class Sweep:
         fixed: the bindings of all runs, as gin writes their values.
         modules: modules to import.
         stop: the rule for stopping; None to train all runs to the end.
+        hours: the time after which a call of the command ends; None for no limit.
     """
 
     file: Path
@@ -81,6 +82,7 @@ class Sweep:
     fixed: Mapping[str, str]
     modules: tuple[str, ...]
     stop: Halving | None
+    hours: float | None
 
 
 def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
@@ -139,11 +141,11 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         for folder in [_folder(config, one)]
     }
     modules = tuple(_names(file, table, "import"))
-    stop = _halving(file, table.get("stop"), epochs, envs)
+    stop, hours = _stop(file, table.get("stop"), epochs, envs)
     name = table.get("name", file.stem)
     if not isinstance(name, str):
         raise _fault(file, "name", name, "the name of a folder, such as 'lr'")
-    return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, stop)
+    return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, stop, hours)
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -158,12 +160,18 @@ def _load(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def _halving(file: Path, table: Any, epochs: int | None, envs: list[Any]) -> Halving | None:
+def _stop(file: Path, table: Any, epochs: int | None, envs: list[Any]) -> tuple[Halving | None, float | None]:
     if table is None:
-        return None
-    if not isinstance(table, dict) or table.get("rule") != "halving":
-        raise _fault(file, "stop", table, "a table with rule = 'halving', factor and first_epochs")
-    _refuse_unknown(file, "stop.", table, ["rule", *Halving._fields])
+        return None, None
+    if not isinstance(table, dict) or not {"rule", "hours"} & table.keys() or table.get("rule", "halving") != "halving":
+        raise _fault(file, "stop", table, "a table with hours, or with rule = 'halving', factor and first_epochs")
+    _refuse_unknown(file, "stop.", table, ["hours", "rule", *Halving._fields])
+    hours = table.get("hours")
+    if hours is not None and not (is_number(hours) and math.isfinite(hours) and hours > 0):
+        raise _fault(file, "stop.hours", hours, "a number above 0, such as 8")
+    if "rule" not in table:
+        _refuse_unknown(file, "stop.", table, ["hours"])
+        return None, hours
     rule = Halving(table.get("factor", 2), table.get("first_epochs", 1))
     if not _is_whole(rule.factor, 2):
         raise _fault(file, "stop.factor", rule.factor, "a whole number above 1, such as 2")
@@ -171,7 +179,7 @@ def _halving(file: Path, table: Any, epochs: int | None, envs: list[Any]) -> Hal
         raise UserError(f"{file}: [stop] needs {'epochs = N' if epochs is None else 'env, for tests'}; add it")
     if not _is_whole(rule.first_epochs, 1, epochs - 1):
         raise _fault(file, "stop.first_epochs", rule.first_epochs, f"a whole number from 1, and less than {epochs}")
-    return rule
+    return rule, hours
 
 
 def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, list[Any]]], int, int]:

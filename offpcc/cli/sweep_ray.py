@@ -1,9 +1,10 @@
 """`offpcc sweep --address`: trains each run of a sweep as a task of a Ray cluster."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from offpcc.cli.jobs import Ended
+from offpcc.cli.jobs import Ended, OutOfTimeError
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, command_line, first_line, tell
 from offpcc.utils.ray_cluster import connect
@@ -13,7 +14,11 @@ SAVING = 120  # seconds for the runs to save their checkpoints after Ctrl-C
 
 
 def run_on_ray(
-    function: Callable[..., int], runs: Sequence[tuple[str, dict[str, Any]]], address: str, ended: Ended
+    function: Callable[..., int],
+    runs: Sequence[tuple[str, dict[str, Any]]],
+    address: str,
+    ended: Ended,
+    deadline: float | None = None,
 ) -> None:
     """Call a function for each run, each as a task of a Ray cluster, as `run_in_processes` does on one machine.
 
@@ -23,6 +28,7 @@ def run_on_ray(
     Raises:
         UserError: there is no cluster at the address.
         Interrupted: the user asked to stop; the tasks were asked to save their runs.
+        OutOfTimeError: the deadline has come; the same.
     """
     connect(address, "--address")
     import ray
@@ -35,19 +41,24 @@ def run_on_ray(
                 needs["num_gpus"] = 1
             names[ray.remote(**needs)(_call).remote(function, arguments)] = name
         while names:
-            done, _ = ray.wait(list(names))
+            rest = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            done, _ = ray.wait(list(names), timeout=rest)
+            if not done:
+                raise OutOfTimeError(f"{len(names)} runs are not finished")
             try:
                 code = ray.get(done[0])
             except ray.exceptions.RayError as error:
                 tell(f"{names[done[0]]}: {first_line(error)}")
                 code = 1
             ended(names.pop(done[0]), code)
-    except KeyboardInterrupt as error:  # Ray's calls may raise it in place of `Interrupted`
-        stop = signals.interrupted()
-        stop.message = f"stopped; {len(names)} runs were not finished"
+    except (KeyboardInterrupt, OutOfTimeError) as error:  # Ray's calls may raise the first in place of `Interrupted`
         for task in names:
             ray.cancel(task)
         ray.wait(list(names), num_returns=len(names), timeout=SAVING)
+        if isinstance(error, OutOfTimeError):
+            raise
+        stop = signals.interrupted()
+        stop.message = f"stopped; {len(names)} runs were not finished"
         raise stop from error
     finally:
         ray.shutdown()

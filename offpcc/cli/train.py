@@ -22,6 +22,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import (
     RunSpec,
     check_goes_online,
+    check_steps,
     choose_device,
     configured_make,
     resolve_env_and_dataset,
@@ -100,9 +101,12 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
         for name in ("algo", "dataset"):
             if not isinstance(given.get(name) or known[name], str):
                 raise UserError(f"{run.record} does not name the run's {name}; give --{name}")
-        fraction = details.get("dataset_fraction")
-        if given.get("dataset_fraction") == 1.0 and isinstance(fraction, float):
-            given = {**given, "dataset_fraction": fraction}
+        fraction, steps = details.get("dataset_fraction"), details.get("dataset_steps")
+        if given.get("dataset_fraction") == 1.0 and given.get("dataset_steps") is None:
+            if isinstance(steps, int):
+                given = {**given, "dataset_steps": steps}
+            elif isinstance(fraction, float):
+                given = {**given, "dataset_fraction": fraction}
     completed = {**given, **{name: value for name, value in known.items() if given.get(name) is None}}
     return completed
 
@@ -122,7 +126,8 @@ def _train_side_by_side(options: TrainOptions) -> int:
 def find_folder(options: TrainOptions, run_id: int) -> RunFolder:
     """Return the folder of a run."""
     goes_online = bool(options.then_env_steps or options.start_from)
-    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), options.dataset_fraction, goes_online)
+    part = options.dataset_fraction, options.dataset_steps
+    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), *part, goes_online)
     return RunFolder(loading.results_folder(options.results), label, options.algo, run_id)
 
 
@@ -173,6 +178,8 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
     load_config(options, folder)
     if dataset is None and options.dataset_fraction != 1.0:
         raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
+    if options.dataset_steps is not None:
+        check_steps("--dataset_", dataset, options.dataset_fraction, options.dataset_steps)
     return RunSpec.make(
         options.env or None,
         options.algo,
@@ -181,6 +188,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         threads=options.threads,
         dataset=options.dataset,
         dataset_fraction=options.dataset_fraction,
+        dataset_steps=options.dataset_steps,
         then_env_steps=options.then_env_steps,
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),

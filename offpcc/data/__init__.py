@@ -1,9 +1,20 @@
 """Replay buffers, datasets and image augmentation."""
 
+from offpcc.data.buffers.prioritized import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, default_buffer
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.load import load, qlearning_dataset
 from offpcc.networks.augmentation import RandomShift
 
-__all__ = ["Dataset", "RandomShift", "RecurrentReplayBuffer", "ReplayBuffer", "load", "qlearning_dataset"]
+__all__ = [
+    "Dataset",
+    "PrioritizedRecurrentReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "RandomShift",
+    "RecurrentReplayBuffer",
+    "ReplayBuffer",
+    "default_buffer",
+    "load",
+    "qlearning_dataset",
+]

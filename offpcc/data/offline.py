@@ -25,6 +25,7 @@ from offpcc.data.checks.env_fit import (
     check_entries,
     reward_notices,
     why_other_actions,
+    with_frames_of,
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
@@ -64,6 +65,7 @@ class OfflineDataset:
         identity: name, size and hashes of `rows`. It differs for other data and for another view of the same data.
         packed: the space of Dict observations, which `rows` holds packed; else None.
         discrete: the space of discrete actions, which `rows` holds one-hot; else None.
+        is_shuffled: whether the transitions have no order, so that agents with memory cannot learn from them.
         fingerprint: hash of the recorded data, without the last next observation of each episode. It does not depend on
             the environment's wrappers or their noise.
     """
@@ -84,11 +86,12 @@ class OfflineDataset:
     fingerprint: str
     packed: PackedDict | None = None
     discrete: spaces.Discrete | None = None
+    is_shuffled: bool = False
 
     @property
     def num_bytes(self) -> int:
         """Return the number of bytes of all arrays."""
-        return sum(array.nbytes for array in self.rows.arrays)
+        return self.rows.num_bytes
 
     @property
     def observation_space(self) -> spaces.Box:
@@ -111,8 +114,18 @@ class OfflineDataset:
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
     def for_agent(self, algorithm: Any) -> OfflineDataset:
-        """Return a copy with further notices, for data that do not suit this agent."""
+        """Return a copy with further notices, for data that do not suit this agent.
+
+        Raises:
+            UserError: the agent has a memory, but the data have no order.
+        """
         notices = [*self.notices]
+        if self.is_shuffled and not algorithm.memoryless:
+            raise UserError(
+                f"{self.name} holds transitions without order, and {type(algorithm).__name__} has a memory, which "
+                f"needs whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or take an agent "
+                f"without memory"
+            )
         if not algorithm.memoryless:
             notices += length_notices(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])
@@ -227,6 +240,7 @@ def read(
     options: DatasetOptions = DEFAULT_OPTIONS,
     *,
     fraction: float = 1.0,
+    steps: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
     state: str | None = None,
@@ -242,6 +256,7 @@ def read(
             by this number (1000 in IQL, arXiv:2110.06169). ``best_fraction``: see `Dataset.best`; it is a part of the
             episodes that `fraction` keeps. For the others see `offpcc.data.load`.
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
+        steps: number of steps to keep, from the start; the last episode is cut. None for all.
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
         state: without an environment, None to leave out the states that only critics see; see ``make.state``.
@@ -252,7 +267,8 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
-    data = data.fraction(fraction)
+    data = with_frames_of(data, env)
+    data = data.fraction(fraction) if steps is None else data.first_steps(steps)
     if options.best_fraction < 1.0 and data.num_episodes == 1:
         raise UserError(
             f"dataset.best_fraction is {options.best_fraction:g}, but {called} has one episode only; mark the ends of "
@@ -302,13 +318,22 @@ def _facts(
         "mean_return": float(data.whole_returns.mean()),
         "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
         "recorded_in": recorded_in(data.metadata, data.name),
-        "fingerprint": _hash([data.observations, data.actions, data.rewards, data.terminations, data.stops]),
+        "is_shuffled": data.is_shuffled,
+        "fingerprint": _hash([*_parts_of(data), data.actions, data.rewards, data.terminations, data.stops]),
         "return_range": return_range,
         "reward_scale": _reward_scale(data, return_range),
         "notices": tuple(notices),
         "action_range": None if data.discrete_actions else bounds if data.action_range is None else data.action_range,
         "discrete": _discrete(*data.choices(bounds)) if data.discrete_actions else None,
     }
+
+
+def _parts_of(data: Dataset) -> list[Array]:
+    """Return the arrays that hold the observations."""
+    if data.stacks is None:
+        return [data.observations]
+    begin, windows = data.stacks.windows()
+    return [windows[:, 0], windows[-1], data.stacks.first - begin]
 
 
 def _discrete(first: int, num: int) -> spaces.Discrete:
@@ -361,7 +386,10 @@ def _reward_scale(data: Dataset, return_range: float | None) -> float:
 
 def _identity(rows: TransitionTable, facts: Mapping[str, Any], shows_recorded: bool) -> str:
     """Return the identity of rows. What the fingerprint covers is not hashed again, because this takes seconds."""
-    observations = rows.observations[rows.stops - 1] if shows_recorded else rows.observations
+    shared = rows.observations.strides[0] < rows.observations[:1].nbytes  # stacks, of which the fingerprint has all
+    observations = rows.observations[:0] if shared else rows.observations
+    if shows_recorded and not shared:
+        observations = rows.observations[rows.stops - 1]
     view = _hash([observations, rows.is_start, rows.starts, rows.stops])
     bounds = "" if facts["action_range"] is None else f", actions in {np.asarray(facts['action_range']).tolist()}"
     num_transitions = f"{facts['num_transitions']:,} transitions"

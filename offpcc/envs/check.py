@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
-from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, make
+from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, made_from, make
 from offpcc.envs.rendering import backend
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils import signals
@@ -41,7 +41,7 @@ from offpcc.utils.spaces import (
 Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
 ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much
-SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium")
+SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium", "ale-py")
 
 OWN_GENERATOR = "draw all random numbers from self.np_random, after super().reset(seed=seed)"
 CARRY_NOTHING = "keep no state from one episode to the next"
@@ -101,7 +101,8 @@ def examine(
             return stack.enter_context(opened(env))
 
         def make_bare() -> Env:
-            env = gymnasium.make(name, disable_env_checker=True, **(options.kwargs or {}))
+            spec, given = made_from(name, options.kwargs or {})
+            env = gymnasium.make(spec, disable_env_checker=True, **given)
             return stack.enter_context(opened(env, options.timeout))
 
         try:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import gin
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete
 
 from offpcc.config import loading
@@ -20,7 +21,9 @@ from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, place_in
+from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import choose_opengl
+from offpcc.envs.tasks import atari
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
@@ -267,17 +270,28 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
             import_own(name.partition(":")[0], name)
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
+    atari.register(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
+    spec, given = made_from(name, given)
     try:
         with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
-            return gymnasium.make(name, **given)
+            return gymnasium.make(spec, **given)
     except UserError:
         raise
     except signals.ANYTHING as error:
         signals.pass_on(error)
         raise cannot_be_made(name, error, given) from error
+
+
+def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
+    """Return what `gymnasium.make` makes a registered environment from, and its arguments.
+
+    That is its id; for a game of ale-py, the spec of the preprocessed game.
+    """
+    spec = gymnasium.registry[name.split(":")[-1]]
+    return atari.preprocessed(spec, given) if spec.entry_point == atari.ALE_ENTRY_POINT else (name, {**given})
 
 
 _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id
@@ -392,7 +406,7 @@ def simulator() -> str | None:
 
     Scores depend on the version.
     """
-    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet")):
+    for module, title in (("mujoco", "MuJoCo"), ("pybullet", "PyBullet"), ("ale_py", "ALE")):
         if module in sys.modules:
             return f"{title} {importlib.metadata.version(module)}"
     return None
@@ -427,6 +441,8 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
 def _unknown(name: str, known: Iterable[str]) -> str:
     if reason := catalog.why_not(name):
         return reason
+    if atari.is_atari(name) and not is_installed(atari.PACKAGE):
+        return f"{name} needs the package {atari.PACKAGE}, which is not installed; run `pip install {atari.PACKAGE}`"
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

@@ -33,7 +33,9 @@ class Convolutional(Encoder):
         channels: number of output channels of each convolution.
         kernels: kernel size of each convolution, in pixels.
         strides: stride of each convolution, in pixels.
-        feature_dim: number of output features of an image, without the extra inputs.
+        feature_dim: number of output features of an image, without the extra inputs. None leaves out the layers after
+            the convolutions: the summary has all their outputs, as in DQN (Mnih et al. 2015), where `hidden_dims` have
+            the next layer.
         vector_encoder: an encoder without memory for the vectors of a Dict observation. It reads them as one vector.
         kwargs: the extra inputs, see `Encoder`.
     """
@@ -45,7 +47,7 @@ class Convolutional(Encoder):
         channels: Sizes = (32, 32, 32, 32),
         kernels: Sizes = (3, 3, 3, 3),
         strides: Sizes = (2, 1, 1, 1),
-        feature_dim: Size = 50,
+        feature_dim: Size | None = 50,
         vector_encoder: Builder = Identity,
         **kwargs: bool,
     ) -> None:
@@ -66,11 +68,11 @@ class Convolutional(Encoder):
         self.entries = shape.observation if isinstance(shape.observation, DictShape) else None
         images = [shape.observation] if self.entries is None else [part.shape for part in self.entries.images]
         layers = list(zip(channels, kernels, strides, strict=True))
-        self.dim = feature_dim * len(images) + self.extra_dim
+        stacks, dims = zip(*(_layers(image, layers, feature_dim) for image in images), strict=True)
+        self.dim = sum(dims) + self.extra_dim
         if self.entries is None:
-            self.convolutions, self.features = _layers(images[0], layers, feature_dim)
+            self.convolutions, self.features = stacks[0]
         else:
-            stacks = [_layers(image, layers, feature_dim) for image in images]
             self.images = nn.ModuleList(nn.Sequential(*stack) for stack in stacks)
             if self.entries.vectors:
                 vectors = InputShape((self.entries.num_numbers,), shape.action_dim)
@@ -104,9 +106,9 @@ class Convolutional(Encoder):
 
 
 def _layers(
-    shape: tuple[int, ...], sizes: Sequence[tuple[int, int, int]], feature_dim: int
-) -> tuple[nn.Sequential, nn.Sequential]:
-    """Return the convolutions of images of this shape, and the layers after them."""
+    shape: tuple[int, ...], sizes: Sequence[tuple[int, int, int]], feature_dim: int | None
+) -> tuple[tuple[nn.Sequential, nn.Sequential], int]:
+    """Return the convolutions of images of this shape and the layers after them, and the number of features."""
     layers: list[nn.Module] = []
     num_in = shape[0]
     for num_out, kernel, stride in sizes:
@@ -123,7 +125,12 @@ def _layers(
             f"images of shape {shape} are too small for kernels {kernels} with strides {strides}: bind "
             f"Convolutional.kernels and Convolutional.strides to smaller numbers, such as {smaller[0]} and {smaller[1]}"
         ) from error
-    return convolutions, nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh())
+    if feature_dim is None:
+        return (convolutions, nn.Sequential()), flat_dim
+    return (
+        convolutions,
+        nn.Sequential(nn.Linear(flat_dim, feature_dim), nn.LayerNorm(feature_dim), nn.Tanh()),
+    ), feature_dim
 
 
 def _fitting(width: int, num_layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

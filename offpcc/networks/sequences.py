@@ -9,21 +9,31 @@ from offpcc.networks.encoders import Inputs
 from offpcc.networks.states import keep_rows
 
 
-def encode(encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | None = None) -> Tensor:
+def encode(
+    encoder: nn.Module, inputs: Inputs, batch: Batch, features: Tensor | None = None, skip: str | None = None
+) -> Tensor:
     """Return the summaries (B, T+1, H) of a batch's inputs.
 
     If `features` (B, T+1, F) is given, it replaces the observations. A memoryless encoder reads the last observation
     without gradient, because it is only used for bootstrapping. An encoder with memory runs the burn-in without
     gradient. Rows without burn-in steps start from the zero state.
+
+    With `skip` "first" or "last", a memoryless encoder does not read this observation; its summary is NaN.
     """
     if features is not None:
         inputs = inputs._replace(observation=features)
     if encoder.memoryless and is_empty(encoder):
         return _first(encoder(inputs))
     if encoder.memoryless:
+        if skip == "first":
+            later = _first(encoder(inputs.steps(1, None)))
+            return torch.cat([torch.full_like(later[:, :1], torch.nan), later], 1)
+        before = _first(encoder(inputs.steps(None, -1)))
+        if skip == "last":
+            return torch.cat([before, torch.full_like(before[:, :1], torch.nan)], 1)
         with torch.no_grad():
             last = _first(encoder(inputs.steps(-1, None)))
-        return torch.cat([_first(encoder(inputs.steps(None, -1))), last], 1)
+        return torch.cat([before, last], 1)
     if batch.burn_in == 0:
         return _first(encoder(inputs))
     with torch.no_grad():

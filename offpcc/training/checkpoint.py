@@ -358,7 +358,8 @@ def load(
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
-        facts |= {"then_env_steps": saved.get("then_env_steps", 0), "model": saved.get("model")}
+        facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
+        facts["then_env_steps"] = saved.get("then_env_steps", 0)
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     if content["loop"].get("switch_step") is not None:
         with closed_on_failure(experiment):

@@ -52,12 +52,38 @@ class Transition(NamedTuple):
     truncated: bool
 
 
+class EpsilonGreedyActor:
+    """Acts with the mode of an actor's policy, or with probability epsilon by a random action.
+
+    Args:
+        actor: the actor.
+        epsilon: the probability, for each action by itself.
+        space: the actions, with ``scale_actions``; a random one is uniform.
+        generator: draws them.
+    """
+
+    def __init__(
+        self, actor: ActorCritic, epsilon: float, space: gymnasium.Space[Any], generator: np.random.Generator
+    ) -> None:
+        self.memoryless = actor.memoryless
+        self._actor, self._epsilon, self._space, self._generator = actor, epsilon, space, generator
+
+    def act(self, step: Step, memory: Memory = None, **_: bool) -> tuple[np.ndarray, Memory]:
+        """Return actions (N, A) and the memory; see `Algorithm.act`."""
+        actions, memory = self._actor.act(step, memory, deterministic=True)
+        actions = np.array(actions)
+        for number in np.flatnonzero(self._generator.random(len(actions)) < self._epsilon):
+            actions[number] = random_action(self._space, self._generator)
+        return actions, memory
+
+
 def play(
     env: gymnasium.Env[Any, Any],
     actor: ActorCritic | None,
     seeds: Seeds,
     deterministic: bool = False,
     longest_episode: int = LONGEST_EPISODE,
+    epsilon: float | None = None,
 ) -> Iterator[Transition]:
     """Run an episode and yield its transitions.
 
@@ -67,24 +93,28 @@ def play(
         seeds: the seeds of everything random.
         deterministic: True to act with the mode of the policy.
         longest_episode: environment steps after which an episode counts as endless.
+        epsilon: see `EpsilonGreedyActor`; None to act with the actor itself.
 
     Raises:
         UserError: the episode does not end.
     """
     seed_global_generators(seeds.others)
     draws = np.random.default_rng(seeds.actions)
+    acting: ActorCritic | EpsilonGreedyActor | None = actor
     if actor is not None:
         actor.noise = Noise(seeds.noise, actor.device)
+        if epsilon is not None:
+            acting = EpsilonGreedyActor(actor, epsilon, env.action_space, draws)
     observation = np.array(env.reset(seed=seeds.reset)[0])
     action, reward = np.zeros((1, *(env.action_space.shape or ())), np.float32), 0.0
     memory: Memory = None
     length = 0
     while True:
-        if actor is None:
+        if acting is None:
             action = random_action(env.action_space, draws)[None]
         else:
             step = Step(observation[None], action, np.full((1, 1), reward, np.float32), np.array([length == 0]))
-            action, memory = actor.act(step, memory, deterministic=deterministic)
+            action, memory = acting.act(step, memory, deterministic=deterministic)
         following, received, terminated, truncated, _ = env.step(action[0])
         following, reward = np.array(following), float(received)
         yield Transition(observation, action[0], reward, following, bool(terminated), bool(truncated))

@@ -40,6 +40,7 @@ class Constructor(Protocol):
         environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
+        dataset_steps: int | None = None,
         then_env_steps: int | None = None,
         model: str | Path | None = None,
         **arguments: Any,
@@ -58,6 +59,7 @@ class Constructor(Protocol):
             environments: see `env`.
             dataset: see `env`.
             dataset_fraction: see `env`.
+            dataset_steps: see `env`.
             then_env_steps: see `env`.
             model: see `env`.
             arguments: arguments of the algorithm's class, such as ``lr``, and those of the memory, such as ``cell``.
@@ -96,6 +98,8 @@ CIQL: Constructor
 COMBO: Constructor
 CQL: Constructor
 CQRDQN: Constructor
+CR2D2: Constructor
+CR2D2_S: Constructor
 CRAWAC: Constructor
 CRAWAC_S: Constructor
 CRBC: Constructor
@@ -167,6 +171,8 @@ ConvolutionalEDAC: Constructor
 ConvolutionalFQL: Constructor
 ConvolutionalIQL: Constructor
 ConvolutionalQRDQN: Constructor
+ConvolutionalR2D2: Constructor
+ConvolutionalR2D2Sharing: Constructor
 ConvolutionalRLPD: Constructor
 ConvolutionalReBRAC: Constructor
 ConvolutionalRecurrentAWAC: Constructor
@@ -244,6 +250,9 @@ MOREL: Constructor
 MOReL: Constructor
 NEUBAY: Constructor
 QRDQN: Constructor
+R2D2: Constructor
+R2D2Sharing: Constructor
+R2D2_S: Constructor
 RALEATORIC_PARTITIONING: Constructor
 RALEATORIC_PARTITIONING_S: Constructor
 RALEATORIC_PENALTY: Constructor

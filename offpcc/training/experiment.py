@@ -36,7 +36,7 @@ from offpcc.config.validation import (
     format_value,
     rules_of,
 )
-from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
 from offpcc.data.buffers.base import BufferBase, BufferBuilder
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -319,6 +319,7 @@ class Experiment:
                 "has_function": spec.env_function is not None,
                 "dataset": None if self.recording is None else self.recording.name,
                 "dataset_fraction": spec.dataset_fraction,
+                "dataset_steps": spec.dataset_steps,
                 "then_env_steps": spec.then_env_steps,
                 "model": None if spec.model is None else str(spec.model),
                 "algo": spec.algo,
@@ -461,6 +462,7 @@ def build(
     environments: Arguments | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
+    dataset_steps: PositiveInteger | None = None,
     then_env_steps: NonnegativeInteger | None = None,
     model: str | Path | None = None,
 ) -> Experiment:
@@ -489,6 +491,7 @@ def build(
             its observations as they would in `env`.
         dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
             this part, rounded up.
+        dataset_steps: the number of the dataset's steps to use, from the start; the last episode is cut.
         then_env_steps: environment steps in which learning goes on in `env` after the dataset; see `RunSpec.make`.
         model: the file of a model of the dataset; see `RunSpec.make`.
 
@@ -513,6 +516,7 @@ def build(
         environments=environments,
         dataset=dataset,
         dataset_fraction=dataset_fraction,
+        dataset_steps=dataset_steps,
         then_env_steps=then_env_steps,
         model=model,
     )
@@ -531,9 +535,8 @@ def read_data(spec: RunSpec) -> OfflineDataset | None:
         example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
         bar = stack.enter_context(download_bar())
         fraction, seed, state = spec.dataset_fraction, spec.seed, spec.env_options.state
-        return read(
-            spec.dataset, example, spec.dataset_options, fraction=fraction, seed=seed, progress=bar, state=state
-        )
+        given: dict[str, Any] = {"fraction": fraction, "steps": spec.dataset_steps, "seed": seed, "state": state}
+        return read(spec.dataset, example, spec.dataset_options, progress=bar, **given)
 
 
 def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
@@ -821,7 +824,7 @@ def build_buffer(
     Raises:
         UserError: an argument is invalid, the buffer does not fit the algorithm, or memory is short.
     """
-    buffer_class = buffer_class or (ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer)
+    buffer_class = buffer_class or default_buffer(algorithm.memoryless, getattr(algorithm, "draws_by_priority", False))
     name = getattr(buffer_class, "__name__", str(buffer_class))
     if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
         holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")

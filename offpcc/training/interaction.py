@@ -40,7 +40,8 @@ class EpisodeResult(NamedTuple):
 class Interaction:
     """N parallel environments, their unfinished episodes, and the agent's hidden states for these.
 
-    The agent's noise is drawn for all environments at once.
+    The agent's noise is drawn for all environments at once. If a life is lost (`StepResult.life_lost`), the buffer of
+    an agent without memory gets a termination, while the episode goes on.
 
     Args:
         environments: the environments to act in.
@@ -50,6 +51,8 @@ class Interaction:
         seed: the seed of random exploration.
         longest_episode: environment steps after which an episode of an agent with memory counts as endless.
     """
+
+    learns_of_lives = True  # whether the buffer gets terminations for lost lives
 
     def __init__(
         self,
@@ -120,8 +123,10 @@ class Interaction:
         observation, reward = result.observations[number], float(result.rewards[number])
         terminated, truncated = bool(result.terminated[number]), bool(result.truncated[number])
         before, is_first = self.observations[number], bool(self.lengths[number] == 0)
-        for store in self.stores:
-            store.push(before, action, reward, observation, terminated, truncated, env=number, is_first=is_first)
+        is_lost = self.learns_of_lives and self.algorithm.memoryless and bool(result.life_lost[number])
+        for store in self.stores:  # the first is the buffer; a recording tells what happened
+            ends = terminated or (is_lost and store is self.stores[0])
+            store.push(before, action, reward, observation, ends, truncated, env=number, is_first=is_first)
         assert self.actions is not None
         self.observations[number], self.actions[number], self.rewards[number] = observation, action, reward
         self.returns[number] += reward

@@ -95,6 +95,7 @@ class _Player:
         self.version = task.version
         played = LocalEnvironments.around(host.env)
         self.interaction = Interaction(played, self.algorithm, self, task.seed, task.longest_episode)
+        self.interaction.learns_of_lives = False  # the learner counts episodes by the terminations that it gets
         self.taken: list[Any] = []
 
     def play(self, task: Task) -> Piece:

@@ -21,7 +21,16 @@ from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.gin_files import text_of
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NumEnvs, PositiveInteger, one_of, rules_of
+from offpcc.config.validation import (
+    Flag,
+    Fraction,
+    NonnegativeInteger,
+    NumEnvs,
+    PositiveFraction,
+    PositiveInteger,
+    one_of,
+    rules_of,
+)
 from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -40,7 +49,7 @@ from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.envs.wrappers import ActionIndex, ActionScale, raw_actions, scale_of
 from offpcc.networks.noise import Noise
-from offpcc.training.collect import Seeds, play
+from offpcc.training.collect import EpsilonGreedyActor, Seeds, play
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
@@ -334,6 +343,7 @@ def collect(
     *,
     seed: NonnegativeInteger = 0,
     deterministic: Flag = False,
+    epsilon: PositiveFraction | None = None,
     num_envs: NumEnvs = 1,
     worker_processes: Flag = False,
 ) -> Dataset:
@@ -348,6 +358,8 @@ def collect(
         steps: number of environment steps, of all environments together.
         seed: the seed of everything random.
         deterministic: True to act with the mode of the policy.
+        epsilon: share of random actions, which are uniform; the others are the mode of the policy. None for the
+            policy's own exploration.
         num_envs: number of environments side by side; the agent then acts for all of them at once.
         worker_processes: True to give each environment its own process; see `offpcc.envs.vector.local.environments`.
 
@@ -355,18 +367,22 @@ def collect(
         UserError: an argument is invalid, the environment does not fit the agent, or an episode does not end.
         EnvironmentFault: the environment misbehaves.
     """
-    given = {"steps": steps, "seed": seed, "deterministic": deterministic}
+    given = {"steps": steps, "seed": seed, "deterministic": deterministic, "epsilon": epsilon}
     given |= {"num_envs": num_envs, "worker_processes": worker_processes}
     check_arguments("collect", rules_of(collect), given)
     actor = None if agent is None else _actor(agent)
     if actor is None and deterministic:
         raise UserError("deterministic has no effect on random actions; leave it out, or give an agent")
+    if epsilon is not None and actor is None:
+        raise UserError("epsilon has no effect on random actions; leave it out, or give an agent")
+    if epsilon is not None and deterministic:
+        raise UserError("deterministic has no effect with epsilon, which implies it; leave it out")
     make_env, longest = _configured(env), episode_options()
     noise = None if actor is None else actor.noise
     with for_python(), same_global_generators():
         opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor, shows_state=True)
         with closing(guarded(opened)) as played:
-            facts = {"seed": seed, "deterministic": deterministic, "algorithm": "random"}
+            facts = {"seed": seed, "deterministic": deterministic, "epsilon": epsilon, "algorithm": "random"}
             if actor is not None:
                 facts["algorithm"] = type(actor).__name__
             if num_envs > 1 or worker_processes:
@@ -375,10 +391,12 @@ def collect(
             episodes = _Episodes(scale_of(raw_actions(opened)), steps, num_envs)
             try:
                 if "num_envs" in facts:
-                    _play_side_by_side(episodes, make_env, actor, seed, longest, deterministic, worker_processes)
+                    _play_side_by_side(
+                        episodes, make_env, actor, seed, longest, deterministic, epsilon, worker_processes
+                    )
                 while len(episodes) < steps:
                     seeds = Seeds.of(seed, episodes.num_whole)
-                    for transition in play(played, actor, seeds, deterministic, longest):
+                    for transition in play(played, actor, seeds, deterministic, longest, epsilon):
                         signals.poll()
                         episodes.push(*transition)
                         if len(episodes) == steps:
@@ -464,6 +482,7 @@ def _play_side_by_side(
     seed: int,
     longest: int,
     deterministic: bool,
+    epsilon: float | None,
     worker_processes: bool,
 ) -> None:
     """Play in N environments at once until `episodes` has all its steps."""
@@ -480,6 +499,9 @@ def _play_side_by_side(
         if worker_processes
         else LocalEnvironments(make, of_envs)
     )
+    if actor is not None and epsilon is not None:
+        draws = np.random.default_rng((seeds.actions, 1))  # beside those of `Interaction`
+        acting.act = EpsilonGreedyActor(actor, epsilon, environments.action_space, draws).act
     with closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
         while len(episodes) < episodes.steps:
             signals.poll()

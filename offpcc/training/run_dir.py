@@ -197,6 +197,7 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "run_id": spec.seed,
         "seed": spec.seed,
         "dataset_fraction": spec.dataset_fraction,
+        **({"dataset_steps": spec.dataset_steps} if spec.dataset_steps else {}),
         **({"then_env_steps": spec.then_env_steps} if spec.then_env_steps else {}),
         **({"from": str(spec.start_from)} if spec.start_from else {}),
         **({"init": str(spec.init)} if spec.init else {}),
@@ -269,7 +270,14 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
     """
     details = folder.details()
     of_function = [("env_made", str)] if spec.env_function is not None else []
-    for name, kind in (("env", str), *of_function, ("algo", str), ("seed", int), ("dataset_fraction", float)):
+    for name, kind in (
+        ("env", str),
+        *of_function,
+        ("algo", str),
+        ("seed", int),
+        ("dataset_fraction", float),
+        ("dataset_steps", int),
+    ):
         known, given = details.get(name), getattr(spec, name)
         if isinstance(known, kind) and known != given:
             raise UserError(

@@ -173,6 +173,7 @@ class RunSpec:
         env_function: the function that makes the environment; None to make it by its name.
         dataset: the dataset to learn from; None to learn from interaction.
         dataset_fraction: the part of the dataset's steps to use.
+        dataset_steps: the number of the dataset's steps to use, from the start; the last episode is cut. None for all.
         algo: the algorithm's short name.
         seed: the seed of everything random. In a folder of results, it is the run's id.
         device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
@@ -209,6 +210,7 @@ class RunSpec:
     env_function: EnvFunction | None
     dataset: str | Path | Dataset | None
     dataset_fraction: float
+    dataset_steps: int | None
     algo: str
     seed: int
     device: torch.device
@@ -260,6 +262,7 @@ class RunSpec:
         environments: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
+        dataset_steps: PositiveInteger | None = None,
         then_env_steps: NonnegativeInteger | None = None,
         start_from: AnyPath | None = None,
         init: AnyPath | None = None,
@@ -287,6 +290,7 @@ class RunSpec:
             environments: see `RunSpec`.
             dataset: see `RunSpec`.
             dataset_fraction: see `RunSpec`.
+            dataset_steps: see `RunSpec`; not together with a `dataset_fraction`.
             then_env_steps: environment steps in which learning goes on after the dataset, in whole epochs, rounded up;
                 `OfflineToOnline` has their settings. None for 50,000 with `start_from`, else for none.
             start_from: the folder of a run that learned from the same dataset, also an unfinished one. This run
@@ -307,6 +311,7 @@ class RunSpec:
         given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
+        given |= {"dataset_steps": dataset_steps}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
         check("build", rules_of(cls.make), given)
         if tracking_wanted(track):
@@ -331,6 +336,8 @@ class RunSpec:
             raise UserError("there is neither an environment nor a data set to learn from; name one of them")
         if dataset is None and dataset_fraction != 1.0:
             raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a data set; leave it out")
+        if dataset_steps is not None:
+            check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
@@ -348,6 +355,7 @@ class RunSpec:
             env_function=function,
             dataset=dataset,
             dataset_fraction=float(dataset_fraction),
+            dataset_steps=None if dataset_steps is None else int(dataset_steps),
             algo=short_name(algo),
             seed=int(seed),
             device=used_device,
@@ -385,7 +393,8 @@ class RunSpec:
     @property
     def label(self) -> str:
         """The label of its environment and dataset; see `run_label`."""
-        return run_label(self.env, self.dataset, self.dataset_fraction, goes_online=self.then_env_steps > 0)
+        part = self.dataset_fraction, self.dataset_steps
+        return run_label(self.env, self.dataset, *part, goes_online=self.then_env_steps > 0)
 
     def num_epochs(self, switch_epoch: int | None = None) -> int:
         """Return the number of epochs of the whole run.
@@ -575,19 +584,33 @@ def check_goes_online(
         raise UserError(f"{option} is for runs that learn from recorded data first; name the data with --dataset")
 
 
+def check_steps(prefix: str, dataset: Any, fraction: float, steps: int) -> None:
+    """Raise if a number of steps has no effect, or if a fraction is given as well; `prefix` is of the options."""
+    if dataset is None:
+        raise UserError(f"{prefix}steps {steps} has no effect without a data set; leave it out")
+    if fraction != 1.0:
+        raise UserError(f"{prefix}steps {steps} and {prefix}fraction {fraction} both choose a part; leave one out")
+
+
 def run_label(
-    env: str | None, dataset: str | Path | Dataset | None, fraction: float = 1.0, goes_online: bool = False
+    env: str | None,
+    dataset: str | Path | Dataset | None,
+    fraction: float = 1.0,
+    steps: int | None = None,
+    goes_online: bool = False,
 ) -> str:
     """Return the label of a run: its environment, its dataset, or both, as in "pendulum-p-v0_from_medium_0.1".
 
-    That of a run that goes on in its environment ends in "_then_online".
+    That of a run on the first N steps has "_N_steps". That of a run that goes on in its environment ends in
+    "_then_online".
     """
     if isinstance(dataset, Dataset):
         dataset = dataset.name
     elif dataset is not None and not str(dataset).startswith(MINARI):
         path = Path(dataset)
         dataset = path.stem if path.suffix in catalog.SUFFIXES or len(path.parts) > 1 else str(dataset)
-    part = ("" if fraction == 1.0 else f"_{fraction:g}") + "_then_online" * goes_online
+    part = "" if fraction == 1.0 else f"_{fraction:g}"
+    part += ("" if steps is None else f"_{steps}_steps") + "_then_online" * goes_online
     if env is None or dataset is None or env == dataset:
         return f"{env or dataset}{part}"
     return f"{env}_from_{dataset}{part}"

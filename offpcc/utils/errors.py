@@ -63,7 +63,10 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
     (re.compile(r"add --import (\S+), or name a config of your own with --config"), r"import \1 first"),
     (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),
     (
-        re.compile(r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction|then_env_steps)\b"),
+        re.compile(
+            r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction|dataset_steps|"
+            r"then_env_steps)\b"
+        ),
         r"\1=",
     ),
     (re.compile(r"(?<![^\s(])--from\b"), "start_from="),

@@ -33,6 +33,7 @@ from offpcc.algorithms import (
     ReBRAC,
 )
 from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.discrete import DiscreteActions
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
@@ -281,7 +282,7 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
         numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}
-        numbers |= dict.fromkeys(("dqn", "qrdqn", "dbcq", "dcql"), 1)
+        numbers |= dict.fromkeys(("dqn", "qrdqn", "r2d2", "dbcq", "dcql"), 1)
         assert case.cls.default_num_critics == numbers.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
@@ -370,7 +371,7 @@ OWNED = {  # which modules each loss trains
 }
 OWNED["dbc"] = OWNED["bc"]
 OF_VALUES = {"shared_encoder", "actor_encoder", "critic_encoders", "actor", "critics"}
-OWNED |= {name: {"critic": OF_VALUES} for name in ("dqn", "qrdqn", "dbcq", "dcql")}
+OWNED |= {name: {"critic": OF_VALUES} for name in ("dqn", "qrdqn", "r2d2", "dbcq", "dcql")}
 OWNED["iql"] = {"value": {"value"}, **OWNED["others"]}
 OWNED["bcq"] = {"vae": {"vae"}, **OWNED["others"]}
 
@@ -758,6 +759,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         "n_step": 2,
         "reward_scale": 3.0,
         "reward_shift": 1.0,
+        **({} if case.cls.reads_returns else {"clip_rewards": True}),
         "target_subset": 1,
         "actor_q": "min" if case.cls.default_actor_q == "mean" else "mean",
         "weight_decay": 0.5,
@@ -769,6 +771,8 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
     if case.cls.acts_by_values:
         tried["actor_lr"] = 0.3
+    if issubclass(case.cls, DiscreteActions):
+        tried["target_update_interval"] = 2
     if issubclass(case.cls, DiscreteSAC):
         options, tried = {"autotune": True}, {**tried, "target_entropy_ratio": 0.9, "alpha_lr": 0.3}
     if issubclass(case.cls, DiscreteCRR):

@@ -11,6 +11,7 @@ from references import ENCODERS, SPACES, assert_same, build, data, gradients, me
 from offpcc.algorithms import (
     DQN,
     QRDQN,
+    R2D2,
     SAC,
     DiscreteBC,
     DiscreteBCQ,
@@ -19,7 +20,9 @@ from offpcc.algorithms import (
     DiscreteSAC,
 )
 from offpcc.algorithms.agent import Agent, load_actor, save_actor
+from offpcc.algorithms.r2d2 import rescaled, restored
 from offpcc.core import Step
+from offpcc.networks import Identity
 from offpcc.utils.errors import UserError
 
 CHOICES = 2
@@ -52,6 +55,31 @@ def choice(action):
 
 def huber(error):
     return 0.5 * error**2 if abs(error) < 1.0 else abs(error) - 0.5
+
+
+def squeezed(x, epsilon):
+    """h(x) of R2D2."""
+    return torch.sign(x) * (torch.sqrt(abs(x) + 1.0) - 1.0) + epsilon * x
+
+
+def stretched(x, epsilon):
+    """The inverse of h, as printed in the appendix of Pohlen et al. 2018."""
+    root = (torch.sqrt(1.0 + 4.0 * epsilon * (abs(x) + 1.0 + epsilon)) - 1.0) / (2.0 * epsilon)
+    return torch.sign(x) * (root**2 - 1.0)
+
+
+def r2d2_reference(agent, rows):
+    terms, epsilon = [], agent.rescaling
+    for seen in rows_read(agent, rows):
+        values = []
+        for t in range(1, len(seen.row.observations)):
+            best = choice(all_q(agent.critics, seen.qs, t)[0])
+            values.append(stretched(all_q(agent.target_critics, seen.target_qs, t)[0][best].detach(), epsilon))
+        for t in seen.row.counted:
+            q = all_q(agent.critics, seen.qs, t)[0][choice(seen.row.actions[t])]
+            y = torch.as_tensor(target_of(agent, seen.row, values, t), dtype=torch.float64)
+            terms.append((q - squeezed(y, epsilon)) ** 2)
+    return {"critic": mean(terms)}
 
 
 def dqn_reference(agent, rows):
@@ -160,6 +188,8 @@ STEPS = {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25}
 CASES = [
     (DQN, dqn_reference, {}),
     (DQN, dqn_reference, {"double": False, "dueling": True, **STEPS}),
+    (R2D2, r2d2_reference, {}),
+    (R2D2, r2d2_reference, {"rescaling": 0.1, "dueling": True, **STEPS}),
     (QRDQN, qrdqn_reference, {"num_quantiles": 4}),
     (QRDQN, qrdqn_reference, {"num_quantiles": 3, "double": True, "dueling": True, **STEPS}),
     (DiscreteSAC, dsac_reference, {"alpha": 0.3}),
@@ -193,6 +223,14 @@ def test_losses_and_gradients_are_the_papers(cls, reference, options, kind):
         assert any(g.abs().max() > 1e-7 for g in gradients(loss, own))
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.5])
+def test_rescaled_values_come_back(epsilon):
+    x = torch.tensor([-1e4, -3.0, -1e-4, 0.0, 1e-6, 0.5, 200.0, 1e5])
+    there = rescaled(x, epsilon)
+    assert torch.allclose(there.double(), squeezed(x.double(), epsilon), rtol=1e-6)
+    assert torch.allclose(restored(there, epsilon), x, rtol=1e-5, atol=1e-6)
+
+
 def test_the_temperature_moves_towards_its_share_of_the_largest_entropy():
     agent = build(DiscreteSAC, target_entropy_ratio=0.7)
     assert agent.temperature.target_entropy == pytest.approx(0.7 * math.log(CHOICES))
@@ -221,9 +259,9 @@ def agent_of(cls, num_actions=4, **options):
 
 
 @pytest.mark.parametrize("rows", [1, 4, 20])  # up to eight by the NumPy mirror
-@pytest.mark.parametrize("cls", [DQN, QRDQN, DiscreteSAC, DiscreteBC, DiscreteBCQ, DiscreteCQL, DiscreteCRR])
+@pytest.mark.parametrize("cls", [DQN, QRDQN, R2D2, DiscreteSAC, DiscreteBC, DiscreteBCQ, DiscreteCQL, DiscreteCRR])
 def test_the_mode_is_the_best_action_one_hot(cls, rows):
-    agent = agent_of(cls, **({"dueling": True} if cls.acts_by_values else {}))
+    agent = agent_of(cls, encoder=Identity, **({"dueling": True} if cls.acts_by_values else {}))
     given = step(rows, agent)
     action, _ = agent.act(given, deterministic=True)
     with torch.no_grad():
@@ -261,6 +299,19 @@ def test_epsilon_falls_with_the_steps_and_an_actors_file_keeps_it(tmp_path):
     assert agent_of(DiscreteCQL).epsilon() == 0.05
 
 
+def test_a_ladder_gives_each_environment_its_own_share_of_random_actions():
+    """Horgan et al. 2018: 0.4 to the power of 1 to 8."""
+    agent = agent_of(R2D2, initial_epsilon=0.4, final_epsilon=0.4, epsilon_ladder=7.0, encoder=Identity)
+    shares = agent.epsilons(8)
+    np.testing.assert_allclose(shares, [0.4 ** (1 + i) for i in range(8)])
+    np.testing.assert_allclose(agent.epsilons(1), [0.4])
+    np.testing.assert_allclose(agent_of(DQN, final_epsilon=0.3, epsilon_steps=0).epsilons(3), [0.3] * 3)
+    given = step(8, agent)
+    best = agent.act(given, deterministic=True)[0]
+    others = np.mean([1.0 - (agent.act(given)[0] * best).sum(-1) for _ in range(3_000)], 0)
+    np.testing.assert_allclose(others, 0.75 * shares, atol=0.03)
+
+
 def test_bcq_never_chooses_an_unlikely_action_not_even_at_random():
     agent = agent_of(DiscreteBCQ, threshold=0.9, initial_epsilon=1.0)
     given = step(8, agent)
@@ -292,7 +343,7 @@ def test_a_q_value_of_nan_is_no_action():
 
 @pytest.mark.parametrize(
     "cls, space, proposed",
-    [(SAC, Discrete(2), "dsac"), (DQN, SPACES[1], "sac"), (DiscreteCQL, SPACES[1], "cql")],
+    [(SAC, Discrete(2), "dsac"), (DQN, SPACES[1], "sac"), (R2D2, SPACES[1], "rsac"), (DiscreteCQL, SPACES[1], "cql")],
 )
 def test_the_other_kind_of_actions_is_refused_with_an_algorithm_for_it(cls, space, proposed):
     with pytest.raises(UserError, match=f"choose {proposed}, or another"):

@@ -44,7 +44,7 @@ COMMANDS = [
     (
         "TRAIN --algo nope",
         "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
-        "rlpd, dqn, qrdqn, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
+        "rlpd, dqn, qrdqn, r2d2, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
         "epistemic_penalty, aleatoric_partitioning, "
         "epistemic_partitioning, and variants",
         "`offpcc --help`",
@@ -78,6 +78,8 @@ COMMANDS = [
     ("TRAIN --dataset_fraction nan", "'nan'", "such as 0.1"),
     ("TRAIN --dataset_fraction -inf", "--dataset_fraction"),
     ("TRAIN --dataset_fraction 0.5", "0.5", "leave it out"),
+    ("TRAIN --dataset_steps 0", "'0'", "such as 1"),
+    ("TRAIN --dataset_steps 5", "--dataset_steps 5", "leave it out"),
     ("TRAIN --episodes 3", "--episodes 3", "--render"),
     ("TRAIN --episodes 0", "'0'", "such as 1"),
     ("TRAIN --render --episodes -1", "-1"),
@@ -269,6 +271,11 @@ OTHER_COMMANDS = [
     ("check --env pendulum-p-v0 --config no.gin", "no.gin"),
     ("check --env pendulum-p-v0 --output new/x.png", "--output", "--dataset"),
     ("check --env pendulum-p-v0 --dataset_fraction 0.5", "--dataset_fraction", "--dataset"),
+    ("check --env pendulum-p-v0 --dataset_steps 5", "--dataset_steps", "--dataset"),
+    ("check --dataset swings.hdf5 --dataset_steps 99999", "99999", "whole number from 1 to"),
+    ("convert rl-unplugged --task Pung", "Pung", "Pong"),
+    ("convert rl-unplugged --task Pong --run_id 9", "--run_id is 9", "1 to 5"),
+    ("convert atari --task Pong", "atari", "rl-unplugged"),
     ("check --dataset swings.hdf5 --dataset_fraction 0", "'0'"),
     ("check --dataset swings.hdf5 --output new/x.xyz", "x.xyz", "returns.png"),
     ("check --dataset swings.hdf5 --output a_folder", "a_folder", "returns.png"),

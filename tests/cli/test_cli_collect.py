@@ -232,6 +232,7 @@ def test_other_settings_are_refused_by_name(here, finished, monkeypatch):
         ("env is pendulum-p-concat5-v0|env is pendulum-v-v0", {"env": "pendulum-v-v0", "actor": "random"}),
         ("algorithm is td3", {"actor": other}),
         ("deterministic is True", {"deterministic": True}),
+        ("epsilon is 0.2", {"epsilon": 0.2}),
         ("seen_through is .*Flicker", {"config": "noisy.gin"}),
     ):
         with pytest.raises(UserError, match=f"({name}).* was recorded with .* keeps its settings"):
@@ -297,6 +298,8 @@ def test_what_is_at_fault_is_told_and_nothing_is_made(here):
         ("text.pt is no actor of offpcc", {"actor": "text.pt"}),
         (r"observations of shape \(3,\) .* was trained with \(2,\)", {"actor": actor, "env": "pendulum-v0"}),
         ("--deterministic has no effect on random actions", {"deterministic": True}),
+        ("--epsilon 0.2 has no effect on random actions", {"epsilon": 0.2}),
+        ("--deterministic has no effect with --epsilon", {"actor": actor, "epsilon": 0.2, "deterministic": True}),
         ("--device cuda has no effect on random actions; leave it out", {"device": "cuda"}),
         ("--threads 4 has no effect on random actions", {"threads": 4}),
         ("folder.hdf5 is a folder", {"out": "folder.hdf5"}),

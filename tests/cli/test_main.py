@@ -196,7 +196,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         (
             "pendulum-v0",
             "there is no command 'pendulum-v0'; there are train, evaluate, plot, report, board, params, envs, check, "
-            "collect, export, train-model, sweep, toy-model, zoo;",
+            "collect, convert, export, train-model, sweep, toy-model, zoo;",
         ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
@@ -207,7 +207,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("check log.hdf5", "`offpcc check` does not take log.hdf5; a data set is given by --dataset log.hdf5"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
-        ("--algo sac --data d", "--data could match --dataset, --dataset_fraction; see"),
+        ("--algo sac --data d", "--data could match --dataset, --dataset_fraction, --dataset_steps; see"),
         ("--algo sac --results", "--results: expected one argument; see"),
         ("collect --steps few", "--steps: 'few' is no whole number above 0, such as 1; see"),
         ("check --dataset_fraction 2", "--dataset_fraction: '2' is no number above 0 and at most 1, such as 0.1; see"),

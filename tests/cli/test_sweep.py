@@ -31,7 +31,7 @@ def here(launch, tmp_path, monkeypatch):
     """Sweep a text in this process, one run after another; a function of the text and of words of the command."""
     monkeypatch.setenv("WANDB_RUN_GROUP", "")
 
-    def in_this_process(function, runs, jobs, ended):
+    def in_this_process(function, runs, jobs, ended, deadline):
         for name, arguments in runs:
             started.append(name)
             ended(name, function(**arguments))
@@ -165,7 +165,9 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
         (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),
         (TOP + "[gin]\ntrain.num_epochs = 1", "write epochs = N"),
-        (TOP + "[stop]\nrule = 'median'", "it has to be a table with rule = 'halving'"),
+        (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, or with rule = 'halving'"),
+        (TOP + "[stop]\nhours = 0", "stop.hours is 0; it has to be a number above 0"),
+        (TOP + "[stop]\nhours = 1\nfactor = 3", "no key 'stop.factor'"),
         (TOP + "[stop]\nrule = 'halving'\nfirst_epochs = 2", "stop.first_epochs is 2"),
         (TOP + f"[grid]\nSAC.alpha = {[0.1] * 51}", "the sweep has 102 runs; add --yes"),
     ],
@@ -272,3 +274,37 @@ def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 143 and "the same command goes on" in out and "Traceback" not in out
     assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
+
+
+@pytest.mark.slow
+def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
+    text = TOP.replace("epochs = 2", "epochs = 6") + FIXED.replace("= 20", "= 250")
+    (tmp_path / "s.toml").write_text(f"{text}[stop]\nhours = 0.002\n")  # seven seconds
+    process = start(tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "the 0.002 hours of [stop] are over" in out and "runs are not finished; the same command goes on" in out
+    assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
+    assert table(tmp_path)[0]["status"] != "finished"
+    (tmp_path / "s.toml").write_text(text)
+    process = start(tmp_path)
+    assert process.wait(300) == 0
+    assert table(tmp_path)[0]["status"] == "finished"
+
+
+def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, tmp_path, monkeypatch):
+    assert here(TOP + FIXED)[0] == 0
+    code, out, err = launch("sweep", "s.toml", "--watch")
+    assert code == 0 and "finished" in out, err
+    (tmp_path / "s.toml").write_text(TOP.replace("epochs = 2", "epochs = 5") + FIXED)
+    shown = (tmp_path / "results/s/summary.txt").read_text()
+
+    def stop(seconds):
+        raise signals.Interrupted(signal.SIGINT)
+
+    monkeypatch.setattr(sweeps.time, "sleep", stop)
+    finished = sweeps._status
+    monkeypatch.setattr(sweeps, "_status", lambda run, *rest: finished(run, *rest) and "unfinished")
+    code, out, err = launch("sweep", "s.toml", "--watch")
+    assert code == 0 and "epoch 2 of 5, return -" in out, err
+    assert (tmp_path / "results/s/summary.txt").read_text() == shown, "nothing is written"

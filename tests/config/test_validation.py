@@ -22,6 +22,7 @@ from offpcc.algorithms import (
     FQL,
     IQL,
     QRDQN,
+    R2D2,
     SAC,
     TD3,
     TD3BC,
@@ -51,7 +52,13 @@ from offpcc.config.validation import (
     one_of,
     rules_of,
 )
-from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import (
+    PrioritizedRecurrentReplayBuffer,
+    PrioritizedReplayBuffer,
+    RandomShift,
+    RecurrentReplayBuffer,
+    ReplayBuffer,
+)
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent, Residual
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
 from offpcc.training.dynamics import ModelTraining
@@ -209,6 +216,10 @@ REFUSED = [
     (DQN, "initial_epsilon", 1.5, f"1.5; {FRACTION}{OR_NONE}"),
     (DQN, "final_epsilon", -0.1, f"-0.1; {FRACTION}"),
     (DQN, "epsilon_steps", -1, f"-1; {COUNT_OR_ZERO}"),
+    (DQN, "epsilon_ladder", -1.0, f"-1.0; {AMOUNT}"),
+    (R2D2, "rescaling", -0.1, f"-0.1; {AMOUNT}"),
+    (DQN, "test_epsilon", 1.5, f"1.5; {FRACTION}"),
+    (DQN, "clip_rewards", 1, f"1; {FLAG}"),
     (QRDQN, "num_quantiles", 0, f"0; {COUNT}"),
     (DiscreteSAC, "target_entropy_ratio", 1.1, f"1.1; {FRACTION}"),
     (DiscreteBCQ, "threshold", 2, f"2; {FRACTION}"),
@@ -271,12 +282,20 @@ REFUSED = [
     (ReplayBuffer, "num_envs", "2", f"'2'; {COUNT}"),
     (ReplayBuffer, "frame_stack", 1.0, f"1.0; {COUNT}"),
     (ReplayBuffer, "on_device", "cuda", f"'cuda'; {FLAG}{OR_NONE}"),
+    (ReplayBuffer, "memory_limit", 0, f"0; {COUNT}{OR_NONE}"),
+    (RecurrentReplayBuffer, "memory_limit", 1.5, f"1.5; {COUNT}{OR_NONE}"),
     (RecurrentReplayBuffer, "capacity", 0, f"0; {COUNT}"),
     (RecurrentReplayBuffer, "batch_size", "10", f"'10'; {COUNT}"),
     (RecurrentReplayBuffer, "segment_len", "a", f"'a'; {COUNT}{OR_NONE}"),
     (RecurrentReplayBuffer, "segment_len", 0, f"0; {COUNT}{OR_NONE}"),
     (RecurrentReplayBuffer, "burn_in", -1, f"-1; {COUNT_OR_ZERO}"),
     (RecurrentReplayBuffer, "burn_in", 3, "3 but segment_len is None"),
+    (PrioritizedReplayBuffer, "alpha", 1.5, f"1.5; {FRACTION}"),
+    (PrioritizedReplayBuffer, "beta", -0.5, f"-0.5; {FRACTION}"),
+    (PrioritizedReplayBuffer, "beta_updates", 0, f"0; {COUNT}"),
+    (PrioritizedReplayBuffer, "eta", 2, f"2; {FRACTION}"),
+    (PrioritizedReplayBuffer, "epsilon", 0, "0; it has to be a number above 0"),
+    (PrioritizedRecurrentReplayBuffer, "period", 0, f"0; {COUNT}{OR_NONE}"),
     (RecurrentReplayBuffer, "draw_by", "length", "'length'; it has to be one of steps, episodes"),
     *((DynamicsModel, name, 0, f"0; {COUNT}") for name in ("num_members", "history")),
     (DynamicsModel, "num_elites", 8, "8, but num_members is 7; lower num_elites"),

@@ -43,12 +43,12 @@ def trains(launch, folder, algo, *extra, steps=300):
 
 def test_there_are_all_variants_of_each():
     discrete = {name for name, cls in ALGORITHMS.items() if cls.is_discrete}
-    assert {TABLE[name].algorithm for name in discrete} == {*ONLINE, *OFFLINE}
-    assert len(discrete) == 6 * 7
+    assert {TABLE[name].algorithm for name in discrete} == {*ONLINE, "r2d2", *OFFLINE}
+    assert len(discrete) == 6 * 7 + 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", [f"{prefix}{name}" for name in ONLINE for prefix in ("", "r")])
+@pytest.mark.parametrize("algo", [f"{prefix}{name}" for name in ONLINE for prefix in ("", "r")] + ["r2d2"])
 def test_a_run_in_an_environment_ends_and_its_actor_plays(launch, tmp_path, algo):
     trains(launch, tmp_path, algo)
     run = run_folder(tmp_path, "cartpole-v0", algo)
@@ -71,13 +71,16 @@ def test_a_run_from_recorded_data_ends(launch, tmp_path, pushes, algo):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_one_without_a_stop(launch, tmp_path, monkeypatch):
+@pytest.mark.parametrize("algo", ["rdqn", "r2d2"])
+def test_a_resumed_run_equals_one_without_a_stop(launch, tmp_path, algo):
     """Also the number of steps that epsilon depends on."""
-    extra = ("--gin", "ValueBased.epsilon_steps=400")
-    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "whole", *extra)
-    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "parts", "--gin", "train.num_epochs=1", *extra)
-    trains(launch, tmp_path, "rdqn", "--results", tmp_path / "parts", "--resume", *extra)
-    whole, parts = (rows(tmp_path / name / "cartpole-v0" / "rdqn" / "1") for name in ("whole", "parts"))
+    extra = ["--gin", "ValueBased.epsilon_steps=400"]
+    if algo == "r2d2":
+        extra += ["--gin", "RecurrentReplayBuffer.segment_len=5", "--gin", "RecurrentReplayBuffer.burn_in=3"]
+    trains(launch, tmp_path, algo, "--results", tmp_path / "whole", *extra)
+    trains(launch, tmp_path, algo, "--results", tmp_path / "parts", "--gin", "train.num_epochs=1", *extra)
+    trains(launch, tmp_path, algo, "--results", tmp_path / "parts", "--resume", *extra)
+    whole, parts = (rows(tmp_path / name / "cartpole-v0" / algo / "1") for name in ("whole", "parts"))
     assert whole == parts
     place = whole[0].split(",").index("update/epsilon")
     first, second = (float(row.split(",")[place]) for row in whole[1:])  # means of an epoch's updates
@@ -128,9 +131,12 @@ def test_stored_actions_are_those_that_were_pushed():
         buffer.push(observation, action, reward, after, terminated, truncated)
         pushed.append((tuple(observation), tuple(action)))
         observation = after
+    assert buffer.storage.actions.shape[1] == 1, "one number for each action"
     batch = buffer.sample()
-    for seen, action in zip(batch.observations[:, 0], batch.actions[:, 0], strict=True):
+    before = dict(zip([seen for seen, _ in pushed], [(0.0, 0.0)] + [action for _, action in pushed], strict=False))
+    for seen, action, previous in zip(batch.observations[:, 0], batch.actions[:, 0], batch.first_action, strict=True):
         assert (tuple(seen.numpy()), tuple(action.numpy())) in pushed
+        assert tuple(previous.numpy()) == before[tuple(seen.numpy())]
 
 
 @pytest.mark.slow
@@ -140,5 +146,5 @@ def test_memory_holds_a_pole_whose_velocity_is_hidden(algo):
     """Without memory, `dqn` stays below 100 of 200."""
     offpcc.configure("discrete/cartpole.gin")
     learner = offpcc.build("cartpole-p-v0", algo, seed=1)
-    agent = learner.train(stop_return=195.0)
+    agent = learner.train()
     assert np.mean(offpcc.evaluate(agent, "cartpole-p-v0", episodes=20).returns) > 150.0

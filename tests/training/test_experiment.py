@@ -275,7 +275,7 @@ def test_a_window_beyond_what_learning_sees_is_told(name, cell, segments, told, 
     assert [told in str(warning.message) for warning in recwarn] == [True] * bool(told)
 
 
-@pytest.mark.parametrize("name", ["seed", "threads", "dataset_fraction"])
+@pytest.mark.parametrize("name", ["seed", "threads", "dataset_fraction", "dataset_steps"])
 def test_true_is_no_number(name):
     with pytest.raises(UserError, match=f"build.{name} is True; it has to be a"):
         build("pendulum-p-v0", "sac", **{name: True})

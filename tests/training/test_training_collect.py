@@ -5,13 +5,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from collected import ENV, agent, run, unit_actions
 
+import offpcc
 from offpcc.algorithms.agent import load_actor
 from offpcc.core import Step
 from offpcc.data.datasets.load import load
 from offpcc.envs.make import make
-from offpcc.training.collect import Seeds, play
+from offpcc.training.collect import EpsilonGreedyActor, Seeds, play
+from offpcc.utils.errors import UserError
+from offpcc.utils.spaces import OneHot, random_action
 
 
 @pytest.fixture
@@ -88,3 +92,46 @@ def test_everybodys_generators_are_seeded_too(here):
     )
     run("c.hdf5", env="dicing-v0", steps=25, seed=1)
     assert not np.array_equal(load("a.hdf5").observations, load("c.hdf5").observations)
+
+
+@pytest.mark.parametrize("algo, env", [("rdqn", "cartpole-v0"), ("sac", "brief-v0")])
+def test_a_share_of_the_actions_is_random_and_the_others_are_the_best(here, algo, env):
+    """Each random action is the next of the episode's own draws, so a recording that goes on is the same."""
+    actor = agent("actor.pt", algo, env)
+    algorithm, played = load_actor(Path(actor)), make(env, scale_actions=True)
+    draws, memory, others = np.random.default_rng(Seeds.of(3, 0).actions), None, 0
+    transitions = [*play(played, algorithm, Seeds.of(3, 0), epsilon=0.4)]
+    action, reward = np.zeros((1, *played.action_space.shape), np.float32), 0.0
+    for number, one in enumerate(transitions):
+        step = Step(one.observation[None], action, np.full((1, 1), reward, np.float32), np.array([number == 0]))
+        best, memory = algorithm.act(step, memory, deterministic=True)
+        is_random = draws.random(1)[0] < 0.4
+        expected = random_action(played.action_space, draws) if is_random else best[0]
+        assert np.allclose(one.action, expected, atol=1e-6)
+        others += is_random
+        action, reward = one.action[None], one.reward
+    assert 0 < others < len(transitions)
+
+
+def test_the_share_of_random_actions(here):
+    algorithm, space = load_actor(Path(agent("actor.pt", "dqn", "cartpole-v0"))), make("cartpole-v0").action_space
+    acting = EpsilonGreedyActor(algorithm, 0.3, OneHot(space), np.random.default_rng(0))
+    step = Step(np.zeros((20_000, 4), np.float32), np.zeros((20_000, 2)), np.zeros((20_000, 1)), np.ones(20_000, bool))
+    best = algorithm.act(step, deterministic=True)[0][0]
+    same = (acting.act(step)[0] == best).all(1).mean()
+    assert same == pytest.approx(0.7 + 0.3 / 2, abs=0.01)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_recorded_from_python_with_random_actions(here, num_envs):
+    """A Q network whose best action is always the first."""
+    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1)
+    for network in learner.algorithm.critics.nets:
+        network[-1].weight.data.zero_()
+        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    data = offpcc.collect("cartpole-v0", learner.algorithm, 2_000, seed=1, epsilon=0.2, num_envs=num_envs)
+    assert data.actions.mean() == pytest.approx(0.1, abs=0.03)
+    with pytest.raises(UserError, match="epsilon has no effect on random actions"):
+        offpcc.collect("cartpole-v0", None, 10, epsilon=0.2)
+    with pytest.raises(UserError, match="deterministic has no effect with epsilon"):
+        offpcc.collect("cartpole-v0", learner.algorithm, 10, epsilon=0.2, deterministic=True)

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.config.validation import NumEnvs, NumParts, Rule
+from offpcc.config.validation import NumEnvs, NumParts, PositiveInteger, Rule
 from offpcc.core import Batch, Chunk, channels_first, channels_first_shape, channels_last
 from offpcc.data.buffers.device import RowLayout, sent
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
-from offpcc.utils.spaces import action_size
+from offpcc.utils.spaces import OneHot, action_size
 
 
 def _builds_buffers(value: Any) -> bool:
@@ -43,19 +43,23 @@ class BufferBase:
     A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
     `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
     below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`. There the newest
-    episode replaces the oldest one. ``examples/prioritized_replay.py`` shows them all.
+    episode replaces the oldest one. `offpcc.data.buffers.prioritized` overrides them all.
 
     A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
     observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an
     episode the environment chooses the older frames (zeros, or the first frame repeated). The buffer stores them, too.
 
+    A discrete action is stored as one number: its index plus 1, or 0 where there is no action. Batches hold it one-hot.
+
     Args:
         observation_space: Observation space of one environment. Images may have channels first or last.
-        action_space: Action space of one environment. Only its size is used: actions are stored in [-1, 1], or one-hot.
+        action_space: Action space of one environment. Only its size is used: actions are in [-1, 1], or one-hot.
         device: Device of the batches.
         seed: Seed of the buffer's own generator.
         num_envs: Number of environments that send transitions.
         frame_stack: Number of frames in an observation, stacked along its first axis, oldest first. 1 for no stack.
+        memory_limit: Maximum size of images in memory, in bytes; further ones are in temporary files. None for no
+            limit. Recorded data is held in memory. Batches and checkpoints are the same.
 
     Raises:
         UserError: The observations cannot be such stacks.
@@ -69,14 +73,16 @@ class BufferBase:
         seed: int,
         num_envs: NumEnvs,
         frame_stack: NumParts,
+        memory_limit: PositiveInteger | None = None,
     ) -> None:
         self.space_shape = observation_space.shape
         self.observation_shape = channels_first_shape(observation_space.shape)
         self.dtype = np.dtype(np.uint8 if observation_space.dtype == np.uint8 else np.float32)
-        self.action_dim = action_size(action_space)
+        self.num_choices = action_size(action_space) if isinstance(action_space, spaces.Discrete | OneHot) else 0
+        self.action_dim = 1 if self.num_choices else action_size(action_space)  # numbers of a stored action
         self.device = torch.device(device)
         self.randomness = NumpyGenerator(seed, 2)
-        self.num_envs, self.frame_stack = num_envs, frame_stack
+        self.num_envs, self.frame_stack, self.memory_limit = num_envs, frame_stack, memory_limit
         self.frame_shape = self._frame_shape()
         self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
         self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
@@ -102,9 +108,34 @@ class BufferBase:
             raise ValueError(self.empty)
         self.drawn = self.draw()
         batch, weights = self.batch_of(self.drawn), self.importance_weights(self.drawn)
+        if self.num_choices:
+            batch = self._one_hot(batch)
         if weights is None:
             return batch
         return batch._replace(weights=self.tensor(weights.astype(np.float32)[:, None, None]))
+
+    def _one_hot(self, batch: Batch) -> Batch:
+        """Return the batch with one-hot actions in place of stored ones."""
+        numbers = torch.arange(1, self.num_choices + 1, dtype=torch.float32, device=self.device)
+        following = None if batch.next_actions is None else (batch.next_actions == numbers).float()
+        return batch._replace(
+            actions=(batch.actions == numbers).float(),
+            first_action=(batch.first_action == numbers).float(),
+            next_actions=following,
+        )
+
+    def _stacked(self, frames: torch.Tensor, length: int) -> torch.Tensor:
+        """Return the observations (B, length, *obs) of frames (B, frame_stack - 1 + length, *frame), without a copy."""
+        strides = frames.stride()
+        if self.frame_stack > 1:  # observations overlap
+            strides = (*strides[:2], frames.shape[2:].numel() // self.frame_shape[0], *strides[3:])
+        return frames.as_strided((len(frames), length, *self.observation_shape), strides)
+
+    def stored_actions(self, actions: Array) -> Array:
+        """Return actions (..., A) as they are stored."""
+        if not self.num_choices:
+            return actions
+        return np.where(actions.any(-1, keepdims=True), actions.argmax(-1, keepdims=True) + 1, 0).astype(np.float32)
 
     def draw(self) -> Array:
         """Return the items (B,) of the next batch, drawn with the buffer's own generator."""
@@ -180,6 +211,13 @@ class BufferBase:
         """Size of one step in bytes: a frame, an action and a reward."""
         return self.bytes_per_frame + 4 * self.action_dim + 4
 
+    def in_memory(self, num_frames: int) -> int:
+        """Return the bytes of memory that so many frames take, up to `memory_limit`."""
+        num_bytes = num_frames * self.bytes_per_frame
+        if self.memory_limit is None or self.dtype != np.uint8:
+            return num_bytes
+        return min(num_bytes, self.memory_limit)
+
     def read(self, observation: np.ndarray) -> np.ndarray:
         """Return an observation in the stored format: its frames, (frame_stack, *frame).
 
@@ -198,7 +236,7 @@ class BufferBase:
     def read_transition(
         self, observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray, env: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the frames of both observations and the action (A,), float32, in the stored format.
+        """Return the frames of both observations and the action, float32, in the stored format.
 
         Raises:
             ValueError: A shape differs from the space's, the buffer holds recorded data, `env` does not exist, or the
@@ -217,7 +255,8 @@ class BufferBase:
                 f"the older frames of next_observation are not the newer ones of observation, so these are no stacks "
                 f"of frame_stack = {self.frame_stack} frames, oldest first; give the buffer frame_stack = 1"
             )
-        return frames, next_frames, np.asarray(action, np.float32).reshape(self.action_dim)
+        size = self.num_choices or self.action_dim
+        return frames, next_frames, self.stored_actions(np.asarray(action, np.float32).reshape(size))
 
     def _equal(self, a: np.ndarray, b: np.ndarray) -> bool:
         # Comparing bytes is several times as fast, and equal arrays nearly always have equal bytes. The exceptions are
@@ -229,6 +268,8 @@ class BufferBase:
         idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
         if self.device.type == "cpu":
             idle["on_device"] = "batches go to the CPU, where the buffer is"
+        if self.recorded or self.dtype != np.uint8:
+            idle["memory_limit"] = "recorded data is held in memory" if self.recorded else "observations are not images"
         return idle
 
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:
@@ -248,6 +289,8 @@ class BufferBase:
             )
         self.recorded = recorded
         observations = channels_first(rows.observations, self.space_shape)
+        if self.num_choices:
+            return rows.showing(observations, self.stored_actions(rows.actions))
         if self.dtype == np.uint8:  # images are stored apart from the other columns, so a view is enough
             return replace(rows, observations=observations)
         return rows.showing(observations)

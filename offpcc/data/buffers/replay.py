@@ -53,6 +53,7 @@ class ReplayBuffer(BufferBase):
         frame_stack: See `BufferBase`.
         on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
             most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
+        memory_limit: See `BufferBase`. If the images of all rows exceed it, they are all in one file.
 
     Attributes:
         storage: Rows of all rings.
@@ -80,8 +81,9 @@ class ReplayBuffer(BufferBase):
         num_envs: NumEnvs = 1,
         frame_stack: NumParts = 1,
         on_device: Flag | None = None,
+        memory_limit: PositiveInteger | None = None,
     ) -> None:
-        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
+        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack, memory_limit)
         if capacity // num_envs < frame_stack + 1:
             raise UserError(
                 f"{type(self).__name__}.capacity is {capacity}, but a transition takes {frame_stack + 1} rows, in each "
@@ -91,8 +93,8 @@ class ReplayBuffer(BufferBase):
         self.batch_size, self.num_steps = batch_size, num_steps
         # Offsets from a start's place to its previous row, itself and its next row in `with_edges`.
         self.around = num_envs * np.arange(3)
-        # Offsets from a start's place to the places of its frames, (T+1, frame_stack).
-        self.reach = num_envs * (np.arange(num_steps + 1)[:, None] + np.arange(1 - frame_stack, 1))
+        # Offsets from a start's place to the places of all frames of its window, (frame_stack + T,).
+        self.reach = num_envs * np.arange(1 - frame_stack, num_steps + 1)
         self.rings = [Ring() for _ in range(num_envs)]
         self.num_transitions = 0
         self.chunk_rows = max(CHUNK_BYTES // self.bytes_per_step, 1)
@@ -115,8 +117,12 @@ class ReplayBuffer(BufferBase):
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
 
     def _empty(self, rows: int) -> Storage:
-        """Return empty storage with `rows` rows for each ring."""
-        return Storage.of(rows * self.num_envs, self.frame_shape, self.dtype, self.action_dim, self.num_envs)
+        """Return empty storage with `rows` rows for each ring, or with all rows if the images go to a file."""
+        num_bytes = rows * self.num_envs * self.bytes_per_frame
+        is_on_disk = self.in_memory(rows * self.num_envs) < num_bytes
+        rows = self.num_envs * (self.ring_rows if is_on_disk else rows)  # so that a file never has to grow
+        sizes = self.frame_shape, self.dtype, self.action_dim, self.num_envs
+        return Storage.of(rows, *sizes, frames_on_disk=is_on_disk)
 
     def _set_storage(self, storage: Storage) -> None:
         self.storage = storage
@@ -187,10 +193,11 @@ class ReplayBuffer(BufferBase):
         return self.layout.bytes_per_row
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes that the buffer needs for a run of `num_steps` environment steps."""
+        """Return the bytes of memory that the buffer needs for a run of `num_steps` environment steps."""
         episodes = self.episodes_per_env(num_steps, longest_episode)
         rows = math.ceil(num_steps / self.num_envs) + self.frame_stack * episodes
-        return self.num_envs * min(self.ring_rows, rows) * self.bytes_per_step
+        rows = self.num_envs * min(self.ring_rows, rows)
+        return rows * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(rows)
 
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env
@@ -430,28 +437,28 @@ class ReplayBuffer(BufferBase):
         starts, copy = items, self._on_device()
         if self.num_steps == 1 and self.frame_stack == 1 and self.storage.packs_observations:
             return self._with_returns(self._transitions(starts, copy), starts[:, None])
-        frames: Any = (starts[:, None, None] + self.reach) % (self.num_envs * self.ring_rows)
+        frames: Any = (starts[:, None] + self.reach) % (self.num_envs * self.ring_rows)
         if self.num_steps > 1:  # a window that reaches unallocated rows has ended before, so any row will do
             frames = np.minimum(frames, len(self.storage.is_start) - 1)
+        oldest = self.frame_stack - 1  # number of frames before the newest one of the first observation
         valid = np.ones((len(starts), self.num_steps + 1, 1), np.float32)
         if self.num_steps > 1:
-            valid[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, :-1, -1]], 1)
+            valid[:, 1:, 0] = np.logical_and.accumulate(self.storage.is_start[frames[:, oldest:-1]], 1)
         mask = np.zeros((len(starts), self.num_steps, 1), np.float32)
         mask[:, 0] = 1.0
         next_actions = has_next = None
         if self.gives_next_actions:  # the next action exists if a transition begins at the next row, too
-            has_next = self.tensor(valid[:, 1:] * self.storage.is_start[frames[:, 1:, -1], None])
+            has_next = self.tensor(valid[:, 1:] * self.storage.is_start[frames[:, oldest + 1 :], None])
         rows: Any = self.storage
-        places = frames[:, :-1, -1]
+        places = frames[:, oldest:-1]
         if copy is not None:  # from here on, rows and indices are both arrays or both tensors
             rows, frames = copy, self.tensor(frames)
-        steps = frames[:, :-1, -1]
+        steps = frames[:, oldest:-1]
         if self.gives_next_actions:
-            next_actions = self.tensor(rows.actions[frames[:, 1:, -1]])
+            next_actions = self.tensor(rows.actions[frames[:, oldest + 1 :]])
         before = steps[:, 0] - self.num_envs  # a row that is not a start has action and reward 0
-        observations = rows.observations[frames].reshape(*valid.shape[:2], *self.observation_shape)
         batch = Batch(
-            observations=self.tensor(observations),
+            observations=self._stacked(self.tensor(rows.observations[frames]), self.num_steps + 1),
             actions=self.tensor(rows.actions[steps]),
             rewards=self.tensor(rows.rewards[steps]),
             terminations=self.tensor(rows.terminations[steps]),

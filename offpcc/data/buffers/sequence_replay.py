@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from offpcc.data.buffers.storage import (
     RecordedEpisodes,
     Storage,
     TransitionTable,
+    frames_in_file,
     returns_to_go,
 )
 from offpcc.data.datasets.columns import Array
@@ -63,6 +65,7 @@ class RecurrentReplayBuffer(BufferBase):
         num_envs: See `BufferBase`.
         frame_stack: See `BufferBase`.
         on_device: See `ReplayBuffer`.
+        memory_limit: See `BufferBase`. An episode whose images would exceed it has a file for them.
     """
 
     holds_episodes = True
@@ -83,8 +86,9 @@ class RecurrentReplayBuffer(BufferBase):
         num_envs: NumEnvs = 1,
         frame_stack: NumParts = 1,
         on_device: Flag | None = None,
+        memory_limit: PositiveInteger | None = None,
     ) -> None:
-        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack)
+        super().__init__(observation_space, action_space, device, seed, num_envs, frame_stack, memory_limit)
         if segment_len is None and burn_in:
             raise UserError(
                 f"RecurrentReplayBuffer.burn_in is {burn_in} but segment_len is None: whole episodes need no "
@@ -110,13 +114,14 @@ class RecurrentReplayBuffer(BufferBase):
         return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
 
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes needed for a run of `num_steps` environment steps, with unfinished episodes."""
+        """Return the bytes of memory needed for a run of `num_steps` environment steps, with unfinished episodes."""
         if longest_episode is None:
-            return num_steps * self.bytes_per_step
+            return num_steps * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(num_steps)
         most = self.capacity + self.num_envs
         episodes = min(most, self.num_envs * self.episodes_per_env(num_steps, longest_episode))
         steps = min(num_steps, most * longest_episode)
-        return steps * self.bytes_per_step + episodes * self.frame_stack * self.bytes_per_frame
+        own = steps * (self.bytes_per_step - self.bytes_per_frame)
+        return own + self.in_memory(steps + episodes * self.frame_stack)
 
     def push(
         self,
@@ -149,9 +154,20 @@ class RecurrentReplayBuffer(BufferBase):
     def _finish(self, env: int, terminated: bool) -> None:
         episode, self.unfinished[env] = self.unfinished[env], PartialEpisode()
         rewards = np.array(episode.rewards, np.float32)[:, None]
-        self._store(Episode(np.stack(episode.frames), np.stack(episode.actions), rewards, bool(terminated)))
+        frames = np.stack(episode.frames, out=self._empty_frames(len(episode.frames)))
+        self._store(Episode(frames, np.stack(episode.actions), rewards, bool(terminated)))
         self._count()
         self.item_changed((self.num_kept - 1) % self.max_items)
+
+    def _empty_frames(self, number: int) -> Array:
+        """Return room for the frames of an episode, in a file if they would exceed `memory_limit`."""
+        shape = (number, *self.frame_shape)
+        if self.memory_limit is not None and self.dtype == np.uint8:
+            num_bytes = math.prod(shape)
+            held = sum(one.frames.nbytes for one in self.episodes if one.frames.base is None)
+            if held + num_bytes > self.memory_limit:
+                return frames_in_file(shape)
+        return np.empty(shape, self.dtype)
 
     def _store(self, episode: Episode) -> None:
         assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
@@ -167,7 +183,8 @@ class RecurrentReplayBuffer(BufferBase):
             num_recorded: (N,), number of leading steps of each that count in no loss.
         """
         for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
-            frames, actions, rewards = (array.copy() for array in episode.stored)
+            frames, actions, rewards = self._empty_frames(len(episode.frames)), *map(np.copy, episode.stored[1:])
+            frames[...] = episode.frames
             self._store(Episode(frames, actions, rewards, episode.terminated, num_recorded=int(recorded)))
             self.item_changed((self.num_kept - 1) % self.max_items)
         self._count()
@@ -219,8 +236,18 @@ class RecurrentReplayBuffer(BufferBase):
             chosen = np.searchsorted(self.total_counted, steps, side="right")
         return np.asarray((self._oldest + chosen) % self.max_items)
 
-    def batch_of(self, items: Array) -> Batch:
-        """Return these episodes, or a random segment of each, padded with zeros to the longest one."""
+    def _holds(self, place: int) -> bool:
+        return (place - self._oldest) % self.max_items < len(self.episodes)
+
+    def _episode(self, place: int) -> Episode:
+        """Return the episode at this place."""
+        return self.episodes[(place - self._oldest) % self.max_items]
+
+    def batch_of(self, items: Array, firsts: Array | None = None) -> Batch:
+        """Return these episodes, or a segment of each, padded with zeros to the longest one.
+
+        Segments begin at steps `firsts` (B,); default: at random ones.
+        """
         draw, chosen = self.randomness.generator.integers, (items - self._oldest) % self.max_items
         episodes = [self.episodes[i] for i in chosen]
         lengths = np.array([len(episode.actions) for episode in episodes])
@@ -228,8 +255,9 @@ class RecurrentReplayBuffer(BufferBase):
         if self.segment_len is not None:
             # All windows that share a step with the episode are equally likely. Early ones move to step 0.
             # They share a step that counts: none before an imagined rollout.
-            earliest = np.array([episode.num_recorded for episode in episodes]) + 1 - self.segment_len
-            firsts = np.maximum(draw(earliest, lengths), 0)
+            if firsts is None:
+                earliest = np.array([episode.num_recorded for episode in episodes]) + 1 - self.segment_len
+                firsts = np.maximum(draw(earliest, lengths), 0)
             starts = np.where(firsts >= self.burn_in, firsts, 0)
             skipped = firsts - starts
             lengths = np.minimum(lengths - firsts, self.segment_len) + skipped
@@ -391,7 +419,7 @@ class RecurrentReplayBuffer(BufferBase):
         columns = [metadata[name] for name in ("lengths", "terminated", "groups")]
         columns.append(metadata.get("num_recorded", [0] * len(columns[0])))
         for length, terminated, group, num_recorded in zip(*columns, strict=True):
-            frames = np.empty((length + self.frame_stack, *self.frame_shape), self.dtype)
+            frames = self._empty_frames(length + self.frame_stack)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
             self.episodes.append(Episode(frames, actions, rewards, terminated, group, num_recorded))
         self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
+import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -12,6 +15,7 @@ import numpy as np
 import torch
 
 from offpcc.data.datasets.columns import Array
+from offpcc.utils.errors import UserError, first_line
 
 
 def bytes_per_row(observation_bytes: int, action_dim: int) -> int:
@@ -25,6 +29,29 @@ def wrap_edges(with_edges: Any, num_rings: int) -> None:
         with_edges[-2 * num_rings : -num_rings],
         with_edges[num_rings : 2 * num_rings],
     )
+
+
+def frames_in_file(shape: tuple[int, ...]) -> Array:
+    """Return an array of uint8 zeros in a temporary file: the system writes it to disk and frees its memory.
+
+    The file is in ``$TMPDIR``, else in /var/tmp, which is on a disk where /tmp may be in memory. It has no name, so it
+    is gone when the array is.
+
+    Raises:
+        UserError: The disk has no room for it.
+    """
+    folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir())
+    num_bytes = math.prod(shape)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)  # otherwise, a full disk would end the process later
+            content = mmap.mmap(file.fileno(), num_bytes)
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot hold {num_bytes:,} bytes of a replay buffer's frames ({first_line(error)}); name a "
+            f"folder on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower capacity"
+        ) from error
+    return np.frombuffer(content, np.uint8).reshape(shape)
 
 
 DTYPES: dict[type[Any], torch.dtype] = {np.float32: torch.float32, np.uint8: torch.uint8, np.bool_: torch.bool}
@@ -43,7 +70,7 @@ class Storage:
     """
 
     observations: Array  # (R, *obs)
-    actions: Array  # (R, A)
+    actions: Array  # (R, A); of discrete actions the index plus 1, (R, 1)
     rewards: Array  # (R, 1)
     terminations: Array  # (R, 1)
     is_start: Array  # (R,), bool
@@ -61,8 +88,12 @@ class Storage:
         action_dim: int,
         num_rings: int = 1,
         device: torch.device | None = None,
+        frames_on_disk: bool = False,
     ) -> Storage:
-        """Create `num_rows` rows of zeros for N = `num_rings` rings: arrays, or tensors on a device."""
+        """Create `num_rows` rows of zeros for N = `num_rings` rings: arrays, or tensors on a device.
+
+        With `frames_on_disk`, images are in a temporary file; see `frames_in_file`.
+        """
         packs = dtype == np.float32
         width = math.prod(observation_shape) if packs else 0
 
@@ -72,8 +103,12 @@ class Storage:
         with_edges = zeros((num_rows + 2 * num_rings, width + action_dim + 2), np.float32)
         packed = with_edges[num_rings:-num_rings]
         shape = (num_rows, *observation_shape)
+        if packs:
+            observations = packed[:, :width].reshape(shape)
+        else:
+            observations = frames_in_file(shape) if frames_on_disk else zeros(shape, np.uint8)
         return Storage(
-            observations=packed[:, :width].reshape(shape) if packs else zeros(shape, np.uint8),
+            observations=observations,
             actions=packed[:, width:-2],
             rewards=packed[:, -2:-1],
             terminations=packed[:, -1:],
@@ -135,15 +170,28 @@ class TransitionTable(Storage):
 
     @property
     def arrays(self) -> list[Array]:
-        """All arrays; no number appears twice."""
+        """All arrays; no number appears twice, except in stacked observations."""
         return [*self.columns, self.starts, self.stops]
 
-    def showing(self, observations: Array) -> TransitionTable:
-        """Return the same transitions with other `observations` (R, *obs)."""
-        if observations is self.observations:
+    @property
+    def num_bytes(self) -> int:
+        """The size in bytes of all arrays; a frame that several observations share counts once."""
+        shared, one = self.observations.strides[0], self.observations[:1].nbytes
+        return sum(array.nbytes for array in self.arrays) - max(len(self.observations) - 1, 0) * max(one - shared, 0)
+
+    def showing(self, observations: Array, actions: Array | None = None) -> TransitionTable:
+        """Return the same transitions with other `observations` (R, *obs), and other `actions` (R, A') if given."""
+        if observations is self.observations and actions is None:
             return self
-        storage = Storage.of(len(observations), observations.shape[1:], observations.dtype, self.actions.shape[1])
-        for column, array in zip(storage.columns, (observations, *self.columns[1:]), strict=True):
+        actions = self.actions if actions is None else actions
+        num_rows, shape = len(observations), observations.shape[1:]
+        is_image = observations.dtype == np.uint8
+        storage = Storage.of(num_rows, (0,) if is_image else shape, np.dtype(np.float32), actions.shape[1])
+        if is_image:  # without a copy
+            storage = replace(storage, observations=observations, packs_observations=False)
+        else:
+            storage.observations[...] = observations
+        for column, array in zip(storage.columns[1:], (actions, *self.columns[2:]), strict=True):
             column[...] = array
         return replace(self, **vars(storage))
 

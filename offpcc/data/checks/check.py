@@ -13,7 +13,15 @@ import numpy as np
 from offpcc.core import is_image
 from offpcc.data.checks import env_fit, recommend, termination
 from offpcc.data.checks import episodes as episode_findings
-from offpcc.data.checks.episodes import BEFORE_RESET, MARK_ENDS, SHUFFLED, SINGLE_STEPS, are_shuffled, length_notices
+from offpcc.data.checks.episodes import (
+    BEFORE_RESET,
+    MARK_ENDS,
+    SHUFFLED,
+    SINGLE_STEPS,
+    WITHOUT_ORDER,
+    are_shuffled,
+    length_notices,
+)
 from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
@@ -115,7 +123,9 @@ def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Exa
     noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         check, level, remedy = NOTICES[kind]
-        if kind == "single steps" and are_shuffled(data):
+        if kind == "single steps" and data.is_shuffled:
+            level, remedy = NOTE, WITHOUT_ORDER
+        elif kind == "single steps" and are_shuffled(data):
             remedy = SHUFFLED
         if kind == "unknown range":
             text, _, remedy = text.partition("; ")

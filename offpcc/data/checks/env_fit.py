@@ -38,6 +38,10 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
         kind = "actions of numbers"
     else:
         is_other, kind = data.discrete_actions, "discrete actions"
+    if isinstance(space, spaces.Discrete) and data.discrete_actions and data.action_range is not None:
+        first, number = data.choices()
+        if (first, number) != (int(space.start), int(space.n)):
+            return f"it has {number} discrete actions from {first} on, but {name_of(env)} takes {space}"
     if is_other:
         return f"it has {kind}, but {name_of(env)} takes {space}"
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
@@ -62,6 +66,13 @@ def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | 
         return data, wrappers
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING[1:])]
     return data.without_states(), kept
+
+
+def with_frames_of(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:
+    """Return stacks of recorded frames with as many of the newest frames as the environment shows."""
+    shape = None if env is None else env.observation_space.shape
+    is_shorter = data.stacks is not None and shape is not None and shape[1:] == data.stacks.shape[2:]
+    return data.newest_frames(shape[0]) if is_shorter and shape else data
 
 
 def without_states(name: str) -> str:
@@ -111,7 +122,7 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
-    name, found = name_of(env), []
+    data, name, found = with_frames_of(data, env), name_of(env), []
     if text := why_other_actions(data, env):
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
     fine = f"its actions have {data.actions.shape[1]} numbers, as the recorded ones do"

@@ -23,6 +23,10 @@ SHUFFLED = (
     "nearly no row continues in the next one, so the rows seem to be shuffled: restore the order in which they were "
     "recorded"
 )
+WITHOUT_ORDER = (
+    "these are transitions without order, for agents without memory; `offpcc convert rl-unplugged --ordered` gives "
+    "whole episodes"
+)
 MARK_ENDS = "record terminals, timeouts and next_observations; or bind dataset.max_episode_steps to the time limit"
 TRUNCATE = "a time limit is not a termination, so values are bootstrapped: set timeouts there and terminals to 0"
 BEFORE_RESET = (

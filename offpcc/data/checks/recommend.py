@@ -50,7 +50,7 @@ def measure(data: Dataset, action_bounds: Range | None = None) -> Properties:
     values, counts = np.unique(data.rewards, return_counts=True)
     spread = share = None
     whole = np.sort(data.whole_returns.astype(np.float64))
-    if len(whole) >= FEWEST_EPISODES:
+    if len(whole) >= FEWEST_EPISODES and not data.is_shuffled:
         low, median, high = np.percentile(whole, (10, 50, 90))
         spread = float((high - low) / max(abs(median), 1e-9))
         between, size = two_groups(whole)
@@ -212,7 +212,7 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
     elif data.discrete_actions:
         algorithm, reason = "dcql", "it improves on the recorded actions, and lowers the values of those the data lack"
     name = "c" * found.sees_images + "r" * (hides or num_hidden > 0) + algorithm
-    if found.sees_images:
+    if found.sees_images and data.stacks is None:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
     other = {"bc": "td3_bc", "dbc": "dcql", "dcql": "dbc"}.get(algorithm, "bc")
     baseline = name.removesuffix(algorithm) + other

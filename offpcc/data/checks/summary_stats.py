@@ -50,8 +50,9 @@ class Spread(NamedTuple):
 def by_column(what: str, numbers: Array) -> list[Spread]:
     """Return the statistics of each column; of all columns together for images or too many columns."""
     if numbers.ndim > 2 or numbers.shape[1] > MOST_COLUMNS:
-        if not numbers.flags.c_contiguous:  # a part of packed Dict observations, of which all would be copied
-            numbers = numbers[:: math.ceil(numbers.size / LARGEST_SAMPLE)]
+        # Of a part of packed Dict observations, and of stacked frames, all would be copied.
+        if not isinstance(numbers, np.ndarray) or not numbers.flags.c_contiguous:
+            numbers = numbers[:: math.ceil(math.prod(numbers.shape) / LARGEST_SAMPLE)]
         return [Spread.of(what, numbers)]
     return [Spread.of(f"{what} {place}", numbers[:, place]) for place in range(numbers.shape[1])]
 

@@ -35,6 +35,7 @@ from offpcc.data.datasets.columns import (
     with_our_names,
 )
 from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices, join_states
+from offpcc.data.datasets.frame_stacks import FRAME_STACK, SHUFFLED, FrameFile, FrameStacks, first_rows, pick
 from offpcc.data.datasets.metadata import (
     ACTION_KEYS,
     Notice,
@@ -179,7 +180,7 @@ class Dataset:
     @property
     def next_observations(self) -> Array:
         """(S, *obs), a new array. For a step that is not a transition, it holds the observation of the step."""
-        after = np.empty_like(self.observations)
+        after = np.empty(self.observations.shape, self.observations.dtype)
         after[:-1] = self.observations[1:]
         after[self.stops - 1] = self.final_observations
         return after
@@ -187,12 +188,33 @@ class Dataset:
     @property
     def num_bytes(self) -> int:
         """The size of the arrays in bytes."""
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+        arrays: list[Any] = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        return sum(array.nbytes for array in [*arrays, *([self.stacks] if self.stacks else [])])
+
+    @property
+    def stacks(self) -> FrameStacks | None:
+        """The observations, if each of their frames is stored once; else None."""
+        return self.observations if isinstance(self.observations, FrameStacks) else None
+
+    def newest_frames(self, number: int) -> Dataset:
+        """Return data whose observations have only the newest frames of stacks of frames; see `FrameStacks`."""
+        if self.stacks is None or number >= self.stacks.depth:
+            return self
+        final: Any = self.final_observations
+        observations: Any = self.stacks.newest(number)
+        return replace(self, observations=observations, final_observations=final.newest(number))
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether the steps are transitions without order, each of which is an episode of its own."""
+        return bool(small_value(self.metadata, SHUFFLED))
 
     @property
     def bytes_of_rows(self) -> int:
         """The size in bytes of the arrays that `Dataset.rows` returns."""
         num_episodes = int((self.lengths > ~self.last_is_transition).sum())
+        if self.stacks:  # the table has a row per frame, and shares the frames
+            return self.stacks.nbytes // math.prod(self.stacks.shape[2:]) * bytes_per_row(0, self.actions.shape[1])
         one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
         return one * (self.num_transitions + num_episodes)
 
@@ -349,6 +371,54 @@ class Dataset:
         )
 
     @staticmethod
+    def from_frames(
+        columns: dict[str, Column], frames: Column, info: DatasetInfo, found: Iterable[str] = ()
+    ) -> Dataset:
+        """Check and read the columns of a file of frames (R, H, W), except the frames; see `FrameStacks`.
+
+        Raises:
+            UserError: a column is missing or wrong, or the number of frames is wrong.
+        """
+        name, metadata = info.label, info.metadata or {}
+        stack = small_value(metadata, FRAME_STACK, 64)
+        if not isinstance(stack, int | np.integer) or stack < 1 or frames.dtype != np.uint8 or len(frames.shape) != 3:
+            raise UserError(
+                f"{name}: frames of shape {frames.shape}, {frames.dtype}, with metadata/{FRAME_STACK} {stack!r}; they "
+                f"have to be (rows, height, width), uint8, and frame_stack a whole number; convert the data again"
+            )
+        columns = with_our_names({**columns, "observations": columns.get("rewards", frames)}, name, found)
+        kept = {key: column for key, column in columns.items() if key != "observations"}
+        num_steps = check_shapes({"observations": np.zeros((kept["rewards"].shape[0], 1)), **kept}, name)
+        terminations = read_flags(kept["terminations"], f"{name}: terminations")
+        flags = kept.get("truncations")
+        truncations = np.zeros_like(terminations) if flags is None else read_flags(flags, f"{name}: truncations")
+        is_end = terminations | truncations
+        first = first_rows(is_end, frames.shape[0], int(stack), name)
+        stops = np.flatnonzero(is_end) + 1
+        file = FrameFile(Path(info.source), frames.shape, name)
+        observations: Any = FrameStacks(file, first, int(stack))
+        final_observations: Any = FrameStacks(file, first[stops - 1] + 1, int(stack))
+        num_whole = num_whole_episodes(metadata, name)
+        actions = read_numbers(kept["actions"], f"{name}: actions").reshape(num_steps, -1)
+        bounds = action_range(metadata, name) or info.action_range
+        return Dataset(
+            observations,
+            actions,
+            read_numbers(kept["rewards"], f"{name}: rewards").reshape(num_steps),
+            terminations,
+            truncations,
+            stops=stops,
+            final_observations=final_observations,
+            last_is_transition=np.ones(len(stops), np.bool_),
+            is_whole=np.arange(len(stops)) < (len(stops) if num_whole is None else num_whole),
+            action_range=None if bounds is None else checked_range(bounds, actions.shape[1], name),
+            discrete_actions=kept["actions"].dtype.kind in "iub",
+            name=info.name,
+            source=info.source,
+            metadata=metadata,
+        )
+
+    @staticmethod
     @explains_calls
     def from_episodes(
         episodes: Iterable[Mapping[str, Any] | Sequence[Any]],
@@ -469,9 +539,9 @@ class Dataset:
         part = slice(int(chosen[0]), int(chosen[-1]) + 1) if isinstance(steps, slice) else chosen
         return replace(
             self,
-            **{name: getattr(self, name)[steps] for name in (*REQUIRED, "truncations")},
+            **{name: pick(getattr(self, name), steps) for name in (*REQUIRED, "truncations")},
             stops=np.cumsum(stops - starts),
-            final_observations=self.final_observations[part],
+            final_observations=pick(self.final_observations, part),
             last_is_transition=self.last_is_transition[part],
             is_whole=self.is_whole[part],
             notices=tuple(notice.in_part() for notice in self.notices) if is_part else self.notices,
@@ -490,6 +560,43 @@ class Dataset:
             )
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
+
+    def first_steps(self, number: int) -> Dataset:
+        """Return this many steps from the start. The last episode is cut, as by the end of a recording.
+
+        Raises:
+            UserError: there are fewer steps.
+        """
+        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 < number <= self.num_steps:
+            raise UserError(
+                f"{self.name}: the first {number!r} steps are wanted; it has to be a whole number from 1 to "
+                f"{self.num_steps:,}, the steps that are there"
+            )
+        data = self.select(np.arange(int(np.searchsorted(self.stops, number)) + 1))
+        if data.num_steps == number:
+            return data
+        steps, last = slice(0, number), data.num_episodes - 1
+        truncations, is_whole, known = (
+            data.truncations[steps].copy(),
+            data.is_whole.copy(),
+            data.last_is_transition.copy(),
+        )
+        truncations[-1], is_whole[-1], known[-1] = True, False, True
+        final: Any = data.final_observations
+        if isinstance(final, FrameStacks):
+            final = replace(final, first=np.append(final.first[:last], final.first[last] - data.num_steps + number))
+        else:
+            final = np.concatenate([data.final_observations[:last], data.observations[number : number + 1]])
+        return replace(
+            data,
+            **{name: pick(getattr(data, name), steps) for name in REQUIRED},
+            truncations=truncations,
+            stops=np.append(data.stops[:last], number),
+            final_observations=final,
+            last_is_transition=known,
+            is_whole=is_whole,
+            infos=infos_of_steps(data.infos, steps, data.num_steps) if data.infos else data.infos,
+        )
 
     def best(self, part: float) -> Dataset:
         """Return the whole episodes with the largest returns, in their order.
@@ -623,6 +730,9 @@ class Dataset:
         Raises:
             UserError: the bounds do not fit the actions.
         """
+        if self.stacks:
+            actions = self._in_units(self.actions, action_bounds)
+            return self.stacks.table(self.starts, self.stops, actions, self.rewards, self.terminations)
         lengths = self.lengths - ~self.last_is_transition
         kept = lengths > 0
         stops = np.cumsum(lengths[kept] + 1)
@@ -721,6 +831,7 @@ def joined(one: Dataset, other: Dataset) -> Dataset:
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
         "discrete_actions": [str(each.discrete_actions) for each in (one, other)],
+        SHUFFLED: [str(each.is_shuffled) for each in (one, other)],
     }
     for name, (ours, theirs) in facts.items():
         if ours != theirs:

@@ -11,6 +11,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ import h5py
 
 from offpcc.data.datasets.files import DAMAGE
 from offpcc.envs.d4rl.catalog import ADDRESS, FILES, SUFFIXES, why_not
+from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import replacing
 from offpcc.utils.paths import as_path, why_no_folder
@@ -153,6 +155,61 @@ def download(
         raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DownloadError(f"{url} broke off ({error or type(error).__name__})") from None
+
+
+TRIES = 3  # connections in a row that bring nothing
+
+
+def download_resumed(url: str, target: Path, progress: Progress | None = None) -> None:
+    """Download a large file. What came is kept in a file ``NAME.part``, at which a later call goes on.
+
+    Args:
+        url: the URL of the file.
+        target: the path to write; its folder is created when the server responds.
+        progress: called repeatedly during the download.
+
+    Raises:
+        DownloadError: the server does not have the file, or the connection broke off again and again.
+    """
+    part, tries = target.with_name(f"{target.name}.part"), 0
+    while True:
+        before = part.stat().st_size if part.is_file() else 0
+        try:
+            if _continue(url, part, before, progress):
+                part.replace(target)
+                return
+            fault = "it broke off"
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:  # not a part of this file
+                part.unlink()
+                continue
+            raise DownloadError(f"{url} answered {error.code} {error.reason}") from None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            fault = str(error) or type(error).__name__
+        kept = part.stat().st_size if part.is_file() else 0
+        tries = 0 if kept > before else tries + 1
+        if tries == TRIES:
+            raise DownloadError(
+                f"{url} cannot be fetched ({fault}); {kept:,} bytes are kept, where the next call goes on"
+            )
+
+
+def _continue(url: str, part: Path, start: int, progress: Progress | None) -> bool:
+    """Fetch what follows the first `start` bytes of a file; return whether it is now whole."""
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        came = start if response.status == HTTPStatus.PARTIAL_CONTENT else 0  # else the server sends all of it
+        stated = response.headers.get("Content-Length")
+        size = came + int(stated) if stated else None
+        with part.open("ab" if came else "wb") as file:
+            while block := response.read(BLOCK_BYTES):
+                signals.poll()
+                file.write(block)
+                came += len(block)
+                if progress:
+                    progress(came, size)
+    return size is None or came == size
 
 
 # File, size in bytes, first digits of its SHA-256.

@@ -27,6 +27,7 @@ from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.dict_columns import DictColumn
+from offpcc.data.datasets.frame_stacks import FRAMES
 from offpcc.data.datasets.metadata import LazyMetadata
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, open_regular
@@ -79,6 +80,7 @@ def read_file(
         raise UserError(f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else f'; {CONVERT}'}")
     with open_arrays(path) as file:
         found = file.names()
+        frames = file.column(FRAMES) if FRAMES in found and "observations" not in found else None
         groups = {key: names for key in OBSERVED if (names := file.names_below(key))}  # of Dict observations
         columns = {key: file.column(key) for key in KEYS if key in found and key not in groups}
         space = None if observation_space is None else PackedDict(observation_space)
@@ -95,6 +97,8 @@ def read_file(
         info = DatasetInfo(
             name or path.stem, str(path), max_episode_steps, action_range, infos, metadata, given or str(path)
         )
+        if frames is not None:
+            return Dataset.from_frames(columns, frames, info, printable(found))
         return Dataset.from_columns(columns, info, printable(found))
 
 
@@ -449,7 +453,7 @@ class NPZColumn:
             raise UserError(f"{what} is compressed by another method than NumPy's; write the file by numpy.savez")
         try:
             self.file = archive.open(item)
-            self.shape, self.by_columns, self.dtype = _header(self.file)
+            self.shape, self.by_columns, self.dtype = npy_header(self.file)
         except DAMAGE as error:
             raise UserError(f"{what} cannot be read ({first_line(error)}); write the file by numpy.savez") from None
         self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
@@ -487,7 +491,7 @@ class NPZColumn:
         return np.ndarray(shape, self.dtype, content)
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read an array's header: the shape, whether it is in Fortran order, and the dtype."""
     version = np.lib.format.read_magic(file)
     if version not in LENGTHS:

@@ -61,7 +61,7 @@ def write_recording(
     """
     returns: list[float] = []
     start = 0
-    with replacing(file) as temporary, _Output(temporary) as output, h5py.File(output, "w") as recorded:
+    with replacing(file) as temporary, Output(temporary) as output, h5py.File(output, "w") as recorded:
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
         kind = np.int64 if NUM_ACTIONS in settings else np.float32
@@ -122,7 +122,7 @@ def batches(episodes: Iterable[Episode], num_bytes: int) -> Iterator[list[Episod
         yield some
 
 
-class _Output(io.FileIO):
+class Output(io.FileIO):
     """A file for HDF5 whose writes never raise, because HDF5 does not survive that. `check` raises the error."""
 
     def __init__(self, path: Path) -> None:

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from offpcc.envs.aliases import LIFE_LOST
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.wrapper_chain import name_of
 
@@ -26,6 +27,7 @@ class StepResult(NamedTuple):
     # (N,) bool: True where an episode was lost and this step did not count. The observation is then the first of a new
     # episode.
     crashed: np.ndarray
+    life_lost: np.ndarray  # (N,) bool: True where the `info` of the step has ``life_lost = True``; see `Atari`
 
 
 class RestoredEpisodes(NamedTuple):
@@ -94,14 +96,15 @@ class Environments:
             "step", {number: actions[number].reshape(shape) for number in numbers if not self._lost[number]}
         )
         self._lost[:] = False
-        results = [answers.get(number, (self._firsts[number], 0.0, False, False)) for number in numbers]
-        observations, rewards, terminated, truncated = zip(*results, strict=True)
+        results = [answers.get(number, (self._firsts[number], 0.0, False, False, False)) for number in numbers]
+        observations, rewards, terminated, truncated, lives_lost = zip(*results, strict=True)
         return StepResult(
             [np.array(observation) for observation in observations],  # copies: some environments reuse one array
             np.array(rewards, np.float64),
             np.array(terminated, np.bool_),
             np.array(truncated, np.bool_),
             np.array([number not in answers for number in numbers]),
+            np.array(lives_lost, np.bool_),
         )
 
     def snapshot(self) -> list[dict[str, Any] | None]:
@@ -145,7 +148,8 @@ def answer(env: EpisodeReplay, command: str, given: Any) -> Any:
     if command == "reset":
         return env.reset()[0]
     if command == "step":
-        return env.step(given)[:4]
+        *result, info = env.step(given)
+        return (*result, bool(info.get(LIFE_LOST)))
     return env.snapshot() if command == "snapshot" else getattr(env, command)(given)
 
 

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 from on_device import recorded_rows
-from prioritized_replay import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer
 from pushing import ACTIONS, recorded, through_a_file
 
 from offpcc.core import Batch
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.mixed import MixedBuffer, joined
 from offpcc.utils.errors import UserError

@@ -1,22 +1,19 @@
-"""A buffer of a user's: examples/prioritized_replay.py, chosen by gin or from Python."""
+"""Prioritised replay, chosen by gin or from Python."""
 
 import copy
-import shutil
-from pathlib import Path
 
 import numpy as np
-import prioritized_replay
 import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
-from prioritized_replay import BLOCK, PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, SumTree
 from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
 from test_both_buffers import as_data
 from test_resume import ODD, assert_same
 
 import offpcc
 from offpcc.config import loading
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers.prioritized import BLOCK, SumTree
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
@@ -40,17 +37,24 @@ def give_priorities(buffer, seed=0):
     """Draw a batch of every item, and give each a TD error of its own; the errors by item."""
     errors = np.random.default_rng(seed).uniform(0.1, 3.0, buffer.max_items)
     batch = buffer.sample()
-    while len(set(buffer.drawn)) < (buffer.shares(np.arange(buffer.max_items)) > 0).sum():
+    while len(set(drawn_items(buffer))) < (buffer.shares(np.arange(buffer.max_items)) > 0).sum():
         batch = buffer.sample()
-    buffer.update_priorities(batch, torch.from_numpy(errors[buffer.drawn])[:, None, None].expand_as(batch.loss_mask))
+    buffer.update_priorities(
+        batch, torch.from_numpy(errors[drawn_items(buffer)])[:, None, None].expand_as(batch.loss_mask)
+    )
     return errors
+
+
+def drawn_items(buffer):
+    """The rows or episodes of the last batch."""
+    return buffer.drawn if buffer.drawn.ndim == 1 else buffer.drawn[:, 0]
 
 
 def frequencies(buffer, num_batches):
     counts = np.zeros(buffer.max_items)
     for _ in range(num_batches):
         buffer.sample()
-        counts += np.bincount(buffer.drawn, minlength=buffer.max_items)
+        counts += np.bincount(drawn_items(buffer), minlength=buffer.max_items)
     return counts / counts.sum()
 
 
@@ -119,11 +123,11 @@ def test_importance_weights_undo_the_priorities_at_beta_one(algo):
         buffer.num_updates = num_updates
         batch = buffer.sample()
         share, weight = buffer.shares(np.arange(buffer.max_items)), buffer.tree.leaves.reshape(-1)[: buffer.max_items]
-        ratio = (weight / weight.sum())[buffer.drawn] / (share / share.sum())[buffer.drawn]
+        ratio = (weight / weight.sum())[drawn_items(buffer)] / (share / share.sum())[drawn_items(buffer)]
         expected = (ratio**-beta) / (ratio**-beta).max()
         assert batch.weights.shape == (100, 1, 1) and batch.weights.max() == 1.0
         assert np.allclose(batch.weights[:, 0, 0], expected, rtol=1e-5)
-        assert np.allclose(buffer.powers[buffer.drawn], errors[buffer.drawn] ** 0.6)
+        assert np.allclose(buffer.powers[drawn_items(buffer)], errors[drawn_items(buffer)] ** 0.6)
 
 
 def test_a_sequences_priority_mixes_its_maximum_and_its_mean():
@@ -136,7 +140,7 @@ def test_a_sequences_priority_mixes_its_maximum_and_its_mean():
     buffer.drawn = buffer.drawn[:1]
     buffer.update_priorities(rest, td_error[:1])
     errors = np.arange(1, 1 + int(counted.sum()))
-    assert buffer.powers[0] == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean())
+    assert buffer.powers_of(buffer.drawn) == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean())
 
 
 @ALGOS
@@ -249,6 +253,74 @@ def test_batches_gathered_on_the_device_are_the_same(algo):
     )
 
 
+# Sequences --------------------------------------------------------------------------------------------------------
+
+
+SEQUENCES = {(7, 4): [0, 2, 4], (4, 4): [0], (5, 4): [0, 2], (9, 1): list(range(9)), (9, 3): list(range(7))}
+
+
+@pytest.mark.parametrize("length, segment_len", SEQUENCES)
+def test_sequences_begin_every_period_until_one_reaches_the_episodes_end(length, segment_len):
+    buffer = filled(PrioritizedRecurrentReplayBuffer, length, segment_len=segment_len)
+    firsts = SEQUENCES[length, segment_len]
+    assert buffer.num_sequences(0) == len(firsts)
+    batch = buffer.batch_of(np.array([(0, number) for number in range(len(firsts))]))
+    whole = buffer.episodes[0].rewards[:, 0]
+    for row, first in enumerate(firsts):
+        counted = batch.loss_mask[row, :, 0] > 0
+        assert np.array_equal(batch.rewards[row, counted, 0], whole[first : first + segment_len])
+    assert firsts[-1] + segment_len >= length
+
+
+@pytest.mark.parametrize("period", [1, 3, 4])
+def test_a_period_of_ones_own(period):
+    buffer = filled(PrioritizedRecurrentReplayBuffer, 20, segment_len=4, period=period)
+    assert buffer.num_sequences(0) == 1 + -(-(20 - 4) // period)
+
+
+def test_sequences_are_drawn_in_proportion_to_their_priorities():
+    buffer = filled(PrioritizedRecurrentReplayBuffer, 9, 3, 6, segment_len=3, period=2, alpha=1.0, epsilon=1e-9)
+    counts = [buffer.num_sequences(place) for place in range(3)]
+    assert counts == [4, 1, 3]
+    items = np.array([(place, number) for place, count in enumerate(counts) for number in range(count)])
+    buffer.sample()
+    buffer.drawn = items
+    errors = torch.arange(1.0, 9.0)[:, None, None].expand(8, 3, 1)
+    batch = buffer.batch_of(items)
+    buffer.update_priorities(batch._replace(loss_mask=torch.ones(8, 3, 1)), errors)
+    expected = np.arange(1.0, 9.0) * np.repeat([9 / 4, 3, 6 / 3], counts)  # a step of each episode weighs the same
+    drawn = np.zeros(8)
+    for _ in range(300):
+        buffer.sample()
+        for number, item in enumerate(items):
+            drawn[number] += (buffer.drawn == item).all(1).sum()
+    assert drawn.sum() == 30_000
+    assert np.abs(drawn / 30_000 - expected / expected.sum()).max() < 0.01
+    weights = buffer.sample().weights[:, 0, 0].numpy()
+    powers = buffer.powers_of(buffer.drawn)
+    beta = 0.4 + 0.6 * buffer.num_updates / buffer.beta_updates
+    assert np.allclose(weights, (powers / powers.min()) ** -beta, rtol=1e-5)
+
+
+def test_priorities_of_sequences_are_saved_and_restored():
+    buffer = filled(PrioritizedRecurrentReplayBuffer, 9, 3, 6, 5, segment_len=3, capacity=3, batch_size=7)
+    for seed in range(5):
+        buffer.update_priorities(batch := buffer.sample(), torch.rand(batch.loss_mask.shape) + seed)
+    again = PrioritizedRecurrentReplayBuffer(OBSERVATIONS, ACTIONS, segment_len=3, capacity=3, batch_size=7)
+    again.load_state_dict(through_a_file(buffer.state_dict()))
+    assert all(np.array_equal(buffer.sequences[place], again.sequences[place]) for place in range(3))
+    assert len(np.unique(np.concatenate([*again.sequences.values()]))) > 3
+    for _ in range(5):
+        one, other = buffer.sample(), again.sample()
+        assert np.array_equal(buffer.drawn, again.drawn) and torch.equal(one.weights, other.weights)
+
+
+@pytest.mark.parametrize("segment_len, period", [(None, 2), (4, 5)])
+def test_a_period_that_skips_steps_is_refused(segment_len, period):
+    with pytest.raises(UserError, match=f"period is {period} but segment_len is {segment_len}.*leave period out"):
+        filled(PrioritizedRecurrentReplayBuffer, 9, segment_len=segment_len, period=period)
+
+
 # In a run ---------------------------------------------------------------------------------------------------------
 
 
@@ -316,8 +388,8 @@ def test_priorities_are_the_td_errors_of_the_update_and_weights_count_in_its_los
     errors = torch.where(prepared.loss_mask > 0, (q - y).abs().mean(0), 0.0)
     counted = prepared.loss_mask.sum((1, 2))
     expected = 0.9 * errors.amax((1, 2)) + 0.1 * errors.sum((1, 2)) / counted + 1e-6
-    items, first = np.unique(items, return_index=True)
-    assert np.allclose(buffer.powers[items], expected.numpy()[first] ** 0.6, rtol=1e-4)
+    items, first = np.unique(items, return_index=True, axis=0)
+    assert np.allclose(buffer.powers_of(items), expected.numpy()[first] ** 0.6, rtol=1e-4)
     assert len(np.unique(batch.weights)) > 2
     loss = (batch.weights * prepared.loss_mask * (q - y).square()).sum() / prepared.loss_mask.sum()
     assert stats["critic_loss"].item() == pytest.approx(loss.item(), rel=1e-4)
@@ -336,13 +408,10 @@ def test_an_update_without_td_errors_is_refused():
 
 @pytest.fixture
 def mine(tmp_path, launch):
-    """A user's folder with the example in it; trains by a gin file with these lines."""
-    shutil.copy(prioritized_replay.__file__, tmp_path / "prioritized_replay.py")
+    """Trains by a user's gin file with these lines."""
 
     def run(algo, *lines, more=()):
-        (tmp_path / "mine.gin").write_text(
-            "\n".join(["import prioritized_replay", "include 'configs/test/template_short.gin'", *QUICK, *lines, ""])
-        )
+        (tmp_path / "mine.gin").write_text("\n".join(["include 'configs/test/template_short.gin'", *QUICK, *lines, ""]))
         return launch("--env", "pendulum-p-v0", "--algo", algo, "--config", "mine.gin", *more)
 
     return run
@@ -407,7 +476,3 @@ def test_the_default_is_as_before(algo, base):
     assert type(offpcc.build("pendulum-p-v0", algo).buffer) is base
     offpcc.configure(None, f"build.buffer_class = @{base.__name__}")
     assert type(offpcc.build("pendulum-p-v0", algo).buffer) is base
-
-
-def test_the_example_is_short():
-    assert len(Path(prioritized_replay.__file__).read_text().splitlines()) <= 175
