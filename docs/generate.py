@@ -40,7 +40,7 @@ from offpcc.config.hyperparameters import (
     written,
 )
 from offpcc.config.registry import REGISTRY
-from offpcc.envs import ENVIRONMENTS
+from offpcc.envs import ENVIRONMENTS, LISTED
 from offpcc.training import dynamics  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 from offpcc.training.imagination import stat_names
@@ -165,7 +165,7 @@ def algorithms(_: str) -> Iterator[str]:
 def environments(_: str) -> Iterator[str]:
     """All environments of the library."""
     rows = []
-    for one in ENVIRONMENTS:
+    for one in LISTED:
         shape = " x ".join(map(str, one.observation_shape))
         rows.append([f"`{one.name}`", shape, one.actions, str(one.max_episode_steps), one.hidden])
         rows[-1].append(f"`{one.package}`" if one.package else "")

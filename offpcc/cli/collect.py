@@ -29,7 +29,7 @@ from offpcc.data.recording.metadata import resume_settings, settings_of
 from offpcc.data.recording.minari_writer import check_new as check_new_minari
 from offpcc.data.recording.minari_writer import minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
-from offpcc.envs import ENVIRONMENTS
+from offpcc.envs import LISTED
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded, opened
 from offpcc.training.collect import Seeds, play
@@ -268,7 +268,7 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     It has memory if the actor has memory, or, for random actions, if the task hides something. It has a convolutional
     encoder if observations are images.
     """
-    is_partial = any(row.name == name and row.hidden != "nothing" for row in ENVIRONMENTS)
+    is_partial = any(row.name == name and row.hidden != "nothing" for row in LISTED)
     needs_memory = is_partial if actor is None else not actor.memoryless
     space = env.observation_space
     sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())

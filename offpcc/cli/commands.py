@@ -27,7 +27,7 @@ from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.data.offline import dataset_options, format_score, read
-from offpcc.envs import ENVIRONMENTS, missing_package
+from offpcc.envs import LISTED, missing_package
 from offpcc.envs.check import examine
 from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator
@@ -68,7 +68,7 @@ def envs(gallery: Path | None) -> int:
     table = Table(box=None)
     for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
         table.add_column(title, no_wrap=title == "environment")
-    for environment in ENVIRONMENTS:
+    for environment in LISTED:
         size = " x ".join(map(str, environment.observation_shape))
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")

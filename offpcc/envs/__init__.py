@@ -10,6 +10,7 @@ holds their table, and `offpcc.envs.d4rl` makes them.
 import gymnasium
 from gymnasium.envs.registration import WrapperSpec
 
+from offpcc.envs import extras
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.registration import Environment, is_installed
 from offpcc.envs.tasks import (
@@ -24,7 +25,7 @@ from offpcc.envs.tasks import (
     water_maze,
 )
 
-__all__ = ["ENVIRONMENTS", "Environment", "missing_package"]
+__all__ = ["ENVIRONMENTS", "LISTED", "Environment", "missing_package"]
 
 ENVIRONMENTS: tuple[Environment, ...] = (
     *pendulum.ENVIRONMENTS,
@@ -38,10 +39,12 @@ ENVIRONMENTS: tuple[Environment, ...] = (
     *corridor.ENVIRONMENTS,
 )
 
+LISTED = (*ENVIRONMENTS, *extras.ENVIRONMENTS)  # with tasks of other packages, which register their ids themselves
+
 
 def missing_package(name: str) -> str | None:
     """Return the pip package that the environment `name` needs if it is not installed, else None."""
-    packages = {environment.name: environment.package for environment in ENVIRONMENTS}
+    packages = {environment.name: environment.package for environment in LISTED}
     package = packages.get(name) or catalog.package(name)
     return None if package is None or is_installed(package) else package
 

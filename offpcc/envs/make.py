@@ -14,11 +14,12 @@ import gin
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
+from offpcc.envs import extras
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, place_in
 from offpcc.envs.registration import is_installed
@@ -28,6 +29,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
     Float32Observation,
+    OneHotObservation,
     PackedObservation,
     PackedStateObservation,
     StateObservation,
@@ -224,6 +226,7 @@ def make(
                 f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
             ) from error
     _check_actions(name, env.action_space)
+    env = _with_vectors(name, env)
     if state is not None:
         env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
     _check_observations(name, env.observation_space, state)
@@ -235,6 +238,16 @@ def make(
     elif env.observation_space.dtype != np.float32 and not is_image:
         env = Float32Observation(env)
     return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
+
+
+def _with_vectors(name: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the environment with vectors for observations that are choices, or tuples."""
+    if not isinstance(env.observation_space, Discrete | MultiDiscrete | MultiBinary | Tuple):
+        return env
+    try:
+        return OneHotObservation(env)
+    except ValueError as error:
+        raise UnsuitableEnvironment(f"{name}: {error}") from error
 
 
 def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gymnasium.Env[Any, Any], str]:
@@ -271,6 +284,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
     atari.register(name)
+    extras.register(name.split(":")[-1])
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     spec, given = made_from(name, given)
@@ -288,10 +302,13 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
 def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
     """Return what `gymnasium.make` makes a registered environment from, and its arguments.
 
-    That is its id; for a game of ale-py, the spec of the preprocessed game.
+    That is its id; for a game of ale-py, the spec of the preprocessed game; see also `extras.adapted`.
     """
     spec = gymnasium.registry[name.split(":")[-1]]
-    return atari.preprocessed(spec, given) if spec.entry_point == atari.ALE_ENTRY_POINT else (name, {**given})
+    if spec.entry_point == atari.ALE_ENTRY_POINT:
+        return atari.preprocessed(spec, given)
+    made = extras.adapted(spec)
+    return name if made is spec else made, {**given}
 
 
 _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id
@@ -443,6 +460,9 @@ def _unknown(name: str, known: Iterable[str]) -> str:
         return reason
     if atari.is_atari(name) and not is_installed(atari.PACKAGE):
         return f"{name} needs the package {atari.PACKAGE}, which is not installed; run `pip install {atari.PACKAGE}`"
+    package = extras.package_of(name)
+    if package is not None and not is_installed(package):
+        return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

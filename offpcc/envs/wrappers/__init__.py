@@ -29,7 +29,7 @@ from offpcc.envs.wrappers.base import (
     raw_actions,
     scale_of,
 )
-from offpcc.envs.wrappers.grids import OneHotGrid
+from offpcc.envs.wrappers.grids import OneHotGrid, OneHotObservation
 from offpcc.envs.wrappers.observations import (
     Concatenate,
     DropIndices,
@@ -52,6 +52,7 @@ __all__ = [
     "KeepIndices",
     "ObservationNoise",
     "OneHotGrid",
+    "OneHotObservation",
     "PackedObservation",
     "PackedStateObservation",
     "PreviousAction",
