@@ -21,7 +21,7 @@ from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, place_in
-from offpcc.envs.registration import is_installed
+from offpcc.envs.registration import is_installed, package_of, register_package
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.tasks import atari
 from offpcc.envs.wrapper_chain import name_of
@@ -271,6 +271,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
     atari.register(name)
+    register_package(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     spec, given = made_from(name, given)
@@ -441,8 +442,9 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
 def _unknown(name: str, known: Iterable[str]) -> str:
     if reason := catalog.why_not(name):
         return reason
-    if atari.is_atari(name) and not is_installed(atari.PACKAGE):
-        return f"{name} needs the package {atari.PACKAGE}, which is not installed; run `pip install {atari.PACKAGE}`"
+    package = atari.PACKAGE if atari.is_atari(name) else package_of(name)
+    if package is not None and not is_installed(package):
+        return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

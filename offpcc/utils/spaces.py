@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from offpcc.utils.errors import UserError
 
-MINIMAL_FRAME = 8  # pixels; a smaller 3-d observation is a tensor, not an image
+MINIMAL_FRAME = 7  # pixels, as MiniGrid's view; a smaller 3-d observation is a tensor, not an image
 OBSERVATION, STATE = "observation", "state"  # keys of a Dict observation with a state
 LARGEST_BOX = 2**26  # largest number of elements of an observation
 
@@ -125,7 +125,7 @@ class PackedDict(spaces.Box):
     Buffers, recordings and data sets store these bytes, which take as much memory as the entries themselves. Networks
     see them as float32 numbers, see `unpack`. An entry becomes a vector or an image:
 
-    - an image: a Box of uint8 with three axes, with channels first or last, and 8 or more pixels high and wide;
+    - an image: a Box of uint8 with three axes, with channels first or last, and 7 or more pixels high and wide;
     - a vector of float32: any other Box, flattened; `MultiBinary`;
     - a vector of zeros and ones: `Discrete` and `MultiDiscrete`, one-hot.
 

@@ -29,6 +29,7 @@ from offpcc.envs.wrappers.base import (
     raw_actions,
     scale_of,
 )
+from offpcc.envs.wrappers.grids import BooleanGrid, OneHotGrid, OneHotObservation
 from offpcc.envs.wrappers.observations import (
     Concatenate,
     DropIndices,
@@ -43,6 +44,7 @@ from offpcc.envs.wrappers.observations import (
 __all__ = [
     "ActionIndex",
     "ActionScale",
+    "BooleanGrid",
     "Concatenate",
     "DropIndices",
     "EpisodeReturn",
@@ -50,6 +52,8 @@ __all__ = [
     "Float32Observation",
     "KeepIndices",
     "ObservationNoise",
+    "OneHotGrid",
+    "OneHotObservation",
     "PackedObservation",
     "PackedStateObservation",
     "PreviousAction",
