@@ -121,7 +121,7 @@ def test_spaces_and_shapes_can_be_copied_and_written():
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        (spaces.Dict(name=spaces.Text(5)), "entry 'name' of a Dict observation is Text"),
+        (spaces.Dict(name=spaces.Text(5)), "entry 'name' of a Dict observation is a text"),
         (spaces.Dict(), "no numbers"),
         (spaces.Dict(x=spaces.Box(-1, 1, (0,))), "no numbers"),
         (spaces.Dict(x=spaces.MultiBinary(2**27)), "more than 67,108,864"),

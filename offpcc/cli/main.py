@@ -130,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
     whole = Parser(
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Off-policy continuous control with memory. Without a command, offpcc trains.",
+        description="Off-policy reinforcement learning with memory. Without a command, offpcc trains.",
         epilog=f"`offpcc train --help` lists the options of training.\n\n{listed}",
     )
     whole.add_argument("--version", action="version", version=_version())

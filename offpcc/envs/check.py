@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
 from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, made_from, make
+from offpcc.envs.registration import package_of
 from offpcc.envs.rendering import backend
+from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
@@ -119,7 +121,7 @@ def examine(
         short = max(1, num_steps // 4)
         limit = _time_limit(bare) or _time_limit(wrapped)
         record = Rollout(bare, limit, num_steps, short, seed, longest_episode)
-        findings = [_versions(), _spaces(bare), *_check_record(record, limit)]
+        findings = [_versions(), _spaces(bare), *_check_record(record, limit, package_of(name_of(bare)) == "popgym")]
         if not record.is_broken:
             wrapped_record = Rollout(wrapped, _time_limit(wrapped), short, 0, seed, longest_episode)
             findings += [
@@ -428,8 +430,8 @@ def _first_number(where: NDArray[np.bool_], observation: NDArray[Any]) -> str:
 # What one rollout shows -------------------------------------------------------------------------------------------
 
 
-def _check_record(record: Rollout, limit: int | None) -> Iterator[Finding]:
-    """Yield the findings of the longest rollout; `limit` is the time limit in steps."""
+def _check_record(record: Rollout, limit: int | None, has_decks: bool) -> Iterator[Finding]:
+    """Yield the findings of the longest rollout; `limit` is the time limit in steps. See `_check_episodes`."""
     entries = [*record.entries.values()]
     if not (found := record.findings("interface")):
         found = [Finding("interface", OK, f"{record.num_steps:,} random steps, no exception")]
@@ -447,7 +449,7 @@ def _check_record(record: Rollout, limit: int | None) -> Iterator[Finding]:
     if record.num_steps:
         yield from record.findings("reward") or [_check_rewards(record.rewards)]
     if not record.is_broken:
-        yield _check_episodes(record, limit)
+        yield _check_episodes(record, limit, has_decks)
 
 
 def _check_entries(record: Rollout) -> Iterator[Finding]:
@@ -490,7 +492,8 @@ def _check_rewards(rewards: list[float]) -> Finding:
     return Finding("reward", OK, f"from {lowest:.4g} to {highest:.4g}, mean {np.mean(rewards):.4g}")
 
 
-def _check_episodes(record: Rollout, limit: int | None) -> Finding:
+def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Finding:
+    """Return the finding about ends; `has_decks` says that games end with their last card, always at one length."""
     ends, longest = record.ends, record.longest_episode
     end_it = (
         f"give it an end of at most {longest:,} steps by gymnasium.wrappers.TimeLimit, or by max_episode_steps when "
@@ -513,7 +516,7 @@ def _check_episodes(record: Rollout, limit: int | None) -> Finding:
         is_suspect = length == limit or len(of_length) == len(ends)
         # If only the last step brings a reward, the end belongs to the task. An example is a choice after a corridor of
         # fixed length.
-        is_decided = all(end.is_decided for end in of_length)
+        is_decided = has_decks or all(end.is_decided for end in of_length)
         if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not is_decided:
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
             return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)

@@ -1,60 +1,9 @@
-"""Tasks of other packages, which `offpcc.make` makes from the packages' own ids: MinAtar, MiniGrid-Memory, POPGym.
-
-The packages register their ids when they are imported, so this file imports them when such an id is asked for.
-`ENVIRONMENTS` lists their tasks with discrete actions; `offpcc.envs.ENVIRONMENTS` holds offpcc's own.
-"""
+"""Tasks of other packages with discrete actions, which register their ids themselves: MinAtar, MiniGrid, POPGym."""
 
 from __future__ import annotations
 
-import copy
-import importlib
-
-from gymnasium.envs.registration import EnvSpec, WrapperSpec
-
-from offpcc.envs.registration import Environment, is_installed
-from offpcc.envs.tasks import minatar
-
-PACKAGES = {"MinAtar/": "minatar", "MiniGrid-": "minigrid", "popgym-": "popgym"}  # by the beginning of the id
-REGISTERING = {"minatar": "minatar.gym", "minigrid": "minigrid", "popgym": "popgym.envs"}  # modules
-ADAPTED = ("minatar.gym:BaseEnv", "minigrid.envs:MemoryEnv")  # entry points
-LONGEST_GAME = 10_000  # steps; MinAtar itself has no limit, and an agent that never loses would play forever
-ONE_HOT_GRID = WrapperSpec("OneHotGrid", "offpcc.envs.wrappers:OneHotGrid", {})
-
-
-def package_of(name: str) -> str | None:
-    """Return the pip package that has this id by its form, or None."""
-    return next((package for prefix, package in PACKAGES.items() if name.startswith(prefix)), None)
-
-
-def register(name: str) -> None:
-    """Register the ids of a package if `name` is one of them and the package is installed."""
-    package = package_of(name)
-    if package is not None and is_installed(package):
-        module = importlib.import_module(REGISTERING[package])
-        if package == "minatar" and not _has_minatar():
-            module.register_envs()
-
-
-def _has_minatar() -> bool:
-    import gymnasium
-
-    return "MinAtar/Breakout-v1" in gymnasium.registry
-
-
-def adapted(spec: EnvSpec) -> EnvSpec:
-    """Return the spec from which `offpcc.make` makes a task of these packages; the same one for any other.
-
-    MinAtar's games are `MinAtar`, with a time limit. MiniGrid-Memory shows an image with a channel for each value of a
-    symbol. Its text, which is always the same, and the direction are hidden.
-    """
-    if spec.entry_point not in ADAPTED:
-        return spec
-    made = copy.copy(spec)
-    if spec.entry_point == ADAPTED[0]:
-        made.entry_point, made.max_episode_steps = minatar.ENTRY_POINT, LONGEST_GAME
-    else:
-        made.additional_wrappers = (*spec.additional_wrappers, ONE_HOT_GRID)
-    return made
+from offpcc.envs.registration import Environment
+from offpcc.envs.tasks.minatar import ENTRY_POINT, LONGEST_GAME
 
 
 def _minatar(game: str, num_channels: int, num_actions: int, hidden: str) -> Environment:
@@ -62,7 +11,7 @@ def _minatar(game: str, num_channels: int, num_actions: int, hidden: str) -> Env
         name=f"MinAtar/{game}-v1",
         family="minatar",
         hidden=hidden,
-        entry_point=minatar.ENTRY_POINT,
+        entry_point=ENTRY_POINT,
         max_episode_steps=LONGEST_GAME,
         observation_shape=(num_channels, 10, 10),
         action_size=num_actions,

@@ -19,12 +19,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, with_references
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
-from offpcc.envs import extras
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, place_in
-from offpcc.envs.registration import is_installed
+from offpcc.envs.registration import is_installed, package_of, register_package
 from offpcc.envs.rendering import choose_opengl
-from offpcc.envs.tasks import atari
+from offpcc.envs.tasks import atari, minatar
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
@@ -247,7 +246,7 @@ def _with_vectors(name: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any,
     try:
         return OneHotObservation(env)
     except ValueError as error:
-        raise UnsuitableEnvironment(f"{name}: {error}") from error
+        raise UnsuitableEnvironment(f"{name}: {first_line(error)}") from error
 
 
 def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gymnasium.Env[Any, Any], str]:
@@ -284,7 +283,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         except UserError as error:
             raise UnsuitableEnvironment(error.message) from error
     atari.register(name)
-    extras.register(name.split(":")[-1])
+    register_package(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     spec, given = made_from(name, given)
@@ -302,13 +301,12 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
 def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
     """Return what `gymnasium.make` makes a registered environment from, and its arguments.
 
-    That is its id; for a game of ale-py, the spec of the preprocessed game; see also `extras.adapted`.
+    That is its id; for a game of ale-py, the spec of the preprocessed game; for one of MinAtar, see `minatar.seeded`.
     """
     spec = gymnasium.registry[name.split(":")[-1]]
     if spec.entry_point == atari.ALE_ENTRY_POINT:
         return atari.preprocessed(spec, given)
-    made = extras.adapted(spec)
-    return name if made is spec else made, {**given}
+    return (minatar.seeded(spec) if spec.entry_point == minatar.THEIR_ENTRY_POINT else name), {**given}
 
 
 _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id
@@ -458,9 +456,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
 def _unknown(name: str, known: Iterable[str]) -> str:
     if reason := catalog.why_not(name):
         return reason
-    if atari.is_atari(name) and not is_installed(atari.PACKAGE):
-        return f"{name} needs the package {atari.PACKAGE}, which is not installed; run `pip install {atari.PACKAGE}`"
-    package = extras.package_of(name)
+    package = atari.PACKAGE if atari.is_atari(name) else package_of(name)
     if package is not None and not is_installed(package):
         return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
     nearest = similar(name.split(":")[-1], known)

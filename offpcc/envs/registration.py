@@ -5,6 +5,7 @@ Rows name their environment and its wrappers as strings, so registering them imp
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -81,6 +82,24 @@ PREVIOUS_ACTION = WrapperSpec("PreviousAction", "offpcc.envs.wrappers:PreviousAc
 def is_installed(package: str) -> bool:
     """Check whether a pip package is installed. Its module must have the same name, with underscores."""
     return importlib.util.find_spec(package.replace("-", "_")) is not None
+
+
+# Packages of others that register their ids when they are imported, by the beginning of the ids.
+PACKAGES = {"MiniGrid-": "minigrid", "MinAtar/": "minatar", "popgym-": "popgym"}
+
+
+def package_of(name: str) -> str | None:
+    """Return the package of `PACKAGES` that has an id, or None."""
+    return next((package for start, package in PACKAGES.items() if name.startswith(start)), None)
+
+
+def register_package(name: str) -> None:
+    """Register the ids of the package that has the id `name`, if it is one of `PACKAGES` and installed."""
+    package = package_of(name)
+    if package is not None and is_installed(package) and name not in gymnasium.registry:
+        importlib.import_module(package)
+        if package == "minatar":
+            importlib.import_module("minatar.gym").register_envs()
 
 
 def require(package: str, environment: str) -> None:

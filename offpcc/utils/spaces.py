@@ -401,6 +401,11 @@ def _vector_size(key: str, space: spaces.Space[Any]) -> int:
         return int(space.n)
     if isinstance(space, spaces.MultiDiscrete):
         return sum(int(size) for size in space.nvec.ravel())
+    if space.dtype is not None and space.dtype.kind == "U":
+        raise UserError(
+            f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out by "
+            f"gymnasium.FilterObservation, or bind make.wrappers = [@OneHotGrid] for MiniGrid's view without it"
+        )
     raise UserError(
         f"the entry {key!r} of a Dict observation is {space}, but an entry has to be a Box, Discrete, MultiDiscrete or "
         f"MultiBinary; convert it by gymnasium.wrappers.TransformObservation"

@@ -463,7 +463,7 @@ def test_a_reward_that_is_no_number_breaks_offpccs_own_wrappers(find):
     [
         (MultiDiscrete([3, 2]), Healthy.observation_space, "a Box of floats or a Discrete space"),
         (Box(-np.inf, np.inf, (1,), np.float32), Healthy.observation_space, "low bound of action 0 is -inf"),
-        (Healthy.action_space, Discrete(3), "FlattenObservation"),
+        (Healthy.action_space, Text(3), "FlattenObservation"),
     ],
 )
 def test_what_does_not_suit_is_not_examined(register, actions, observations, words):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import require
 
-ENTRY_POINT = "offpcc.envs.tasks.minatar:MinAtar"
+ENTRY_POINT, THEIR_ENTRY_POINT = "offpcc.envs.tasks.minatar:MinAtar", "minatar.gym:BaseEnv"
+LONGEST_GAME = 10_000  # steps; MinAtar has no limit, and an agent that never loses would play forever
 PIXELS = 16  # width of a cell in pictures
 MAX_SEED = 2**32
 
@@ -74,12 +77,19 @@ class MinAtar(gym.Env[Array, Any]):
             return None
         import matplotlib
 
-        kinds = self.observation_space.shape[0]
+        kinds = len(self._observe())
         colours = matplotlib.colormaps["cubehelix"](np.linspace(0.0, 0.9, kinds + 1))[:, :3]
         shown = np.max(self._game.state() * np.arange(1, kinds + 1), -1)  # a later kind hides an earlier one
-        picture = (255.0 * colours[shown]).astype(np.uint8)
+        picture: Array = (255.0 * colours[shown]).astype(np.uint8)
         return picture.repeat(PIXELS, 0).repeat(PIXELS, 1)
 
     def _observe(self) -> Array:
         planes: Array = np.moveaxis(self._game.state(), -1, 0).astype(np.uint8)
         return planes * np.uint8(255)
+
+
+def seeded(spec: EnvSpec) -> EnvSpec:
+    """Return the spec of a game as `MinAtar` instead of the package's own class, with a time limit."""
+    made = copy.copy(spec)
+    made.entry_point, made.max_episode_steps = ENTRY_POINT, spec.max_episode_steps or LONGEST_GAME
+    return made

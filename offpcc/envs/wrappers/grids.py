@@ -1,4 +1,4 @@
-"""Wrappers that show choices and symbols as zeros and ones: `OneHotObservation` and `OneHotGrid`."""
+"""Wrappers that show symbols as numbers that networks read: images of channels, and one-hot vectors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,46 @@ from gymnasium.spaces import Box, Dict, flatdim, flatten, flatten_space
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array
-from offpcc.envs.faults import SPACE, UnfitError, kind_of
+from offpcc.envs.faults import SPACE, UnfitError
 from offpcc.utils.spaces import LARGEST_BOX
+
+
+@gin.configurable(denylist=["env"])
+class OneHotObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
+    """Shows `Discrete`, `MultiDiscrete` and `MultiBinary` observations, and Tuples with them, as one-hot vectors.
+
+    It is `gymnasium.wrappers.FlattenObservation` with float32 vectors, so a Box is flattened. `make` applies it where
+    no other wrapper has made an array of such observations.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        ValueError: Observations have no fixed size, or too many numbers.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ObservationWrapper.__init__(self, env)
+        self._space = space = env.observation_space
+        if not space.is_np_flattenable:
+            raise ValueError(f"observations of {space} have no fixed size; show others")
+        if (size := flatdim(space)) > LARGEST_BOX:
+            raise ValueError(f"observations of {space} have {size:,} numbers, more than {LARGEST_BOX:,}; show others")
+        flat = flatten_space(space)
+        assert isinstance(flat, Box)
+        with np.errstate(over="ignore"):
+            self.observation_space = Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
+
+    def observation(self, observation: Any) -> Array:
+        """Return the vector (F,).
+
+        Raises:
+            UnfitError: The observation is a choice that its space does not have.
+        """
+        if not isinstance(self._space, Box) and not self._space.contains(observation):
+            raise UnfitError(f"returned {observation!r} for an observation, but its space is {self._space},", SPACE)
+        return np.asarray(flatten(self._space, observation), np.float32)
 
 
 @gin.configurable(denylist=["env"])
@@ -54,45 +92,3 @@ class OneHotGrid(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs)
         grid = np.asarray(observation if self._key is None else observation[self._key])
         channels = [grid[None, ..., place] == values for place, values in enumerate(self._values)]
         return np.concatenate(channels).astype(np.uint8) * np.uint8(255)
-
-
-@gin.configurable(denylist=["env"])
-class OneHotObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
-    """Shows choices as a vector in float32: for each choice, 1 at its place and 0 elsewhere (one-hot).
-
-    `make` applies this wrapper to observations that are choices, if no other wrapper has made an array of them.
-
-    Args:
-        env: An environment whose observation is Discrete, MultiDiscrete or MultiBinary, or a Tuple of such spaces and
-            of Boxes, which are flattened.
-
-    Raises:
-        ValueError: The observation is of another kind, or has too many numbers.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        RecordConstructorArgs.__init__(self)
-        gym.ObservationWrapper.__init__(self, env)
-        self._choices = env.observation_space
-        try:
-            size = flatdim(self._choices)
-            if size > LARGEST_BOX:
-                raise ValueError(f"its observations have {size:,} numbers, more than {LARGEST_BOX:,}; show fewer")
-            flat = flatten_space(self._choices)
-        except NotImplementedError:
-            flat = None
-        if not isinstance(flat, Box):
-            raise ValueError(f"OneHotObservation needs choices or numbers, not {self._choices}; convert them")
-        with np.errstate(over="ignore"):
-            self.observation_space = Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
-
-    def observation(self, observation: Any) -> Array:
-        """Return the vector (F,).
-
-        Raises:
-            UnfitError: The observation is not in its space.
-        """
-        if not self._choices.contains(observation):
-            what = kind_of(observation) if isinstance(observation, tuple | dict) else repr(observation)
-            raise UnfitError(f"returned {what} for an observation, but its space is {self._choices},", SPACE)
-        return np.asarray(flatten(self._choices, observation), np.float32)
