@@ -62,6 +62,9 @@ def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
 def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:
     """Return the data, without states if `state_key` is None, and the wrappers they were seen through, if known."""
     wrappers, space = recorded_wrappers(data.metadata, data.name), data.observation_space
+    if wrappers and data.stacks is not None:  # which may show fewer frames than recorded, see `with_frames_of`
+        number = data.stacks.depth
+        wrappers = [*wrappers[:-1], *([f"Concatenate(num={number})"] if number > 1 else [])]
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING[1:])]

@@ -908,7 +908,8 @@ def save(data: Dataset, file: Path) -> None:
             yield Episode(observations, data.actions[steps], data.rewards[steps], ending)
 
     settings = {"offpcc": __version__, **_plain_metadata(data)}
-    settings.pop(NUM_WHOLE, None)
+    for name in (NUM_WHOLE, FRAME_STACK):  # the file has whole stacks
+        settings.pop(name, None)
     if data.action_range is not None:
         low, high = (np.asarray(bound, np.float32).reshape(-1).tolist() for bound in data.action_range)
         settings |= {"action_low": low, "action_high": high}

@@ -44,7 +44,7 @@ class Ending(enum.IntEnum):
 class Episode(NamedTuple):
     """An episode of L steps."""
 
-    observations: Array  # (L+1, *obs)
+    observations: Array  # (L+1, *obs); of stacks of k frames the frames, each once, oldest first, (L+k, H, W)
     actions: Array  # (L, A), float32, in the environment's units
     rewards: Array  # (L,), float32
     ending: Ending
@@ -61,6 +61,12 @@ class Episode(NamedTuple):
         cut: Array = np.arange(len(self.rewards), 0, -1) == int(self.ending is not Ending.TERMINATED)
         return cut
 
+    def stacked(self, number: int) -> Array:
+        """Return the observations (L+1, *obs), of which each shows `number` frames; 1 for no stacks."""
+        if number == 1:
+            return self.observations
+        return np.moveaxis(np.lib.stride_tricks.sliding_window_view(self.observations, number, axis=0), -1, 1)
+
 
 class Record(NamedTuple):
     """A record as it is stored in the file."""
@@ -73,9 +79,10 @@ class Record(NamedTuple):
 class Layout(NamedTuple):
     """Shapes and dtype of an environment's episodes; converts episodes to records and back."""
 
-    shape: tuple[int, ...]  # of an observation
+    shape: tuple[int, ...]  # of an observation, or of a frame
     dtype: np.dtype[Any]  # of observations: float32, or uint8 for images, whose records are compressed
     action_dim: int
+    frame_stack: int = 1  # number of frames in an observation; with more than 1, each frame is stored once
 
     def pack(self, episode: Episode) -> bytes:
         """Return the bytes of an episode's record."""
@@ -86,8 +93,8 @@ class Layout(NamedTuple):
     def unpack(self, record: Record) -> Episode:
         """Return the episode of a record."""
         content = zlib.decompress(record.content) if self.dtype == np.uint8 else record.content
-        num_steps, num_numbers = record.length, (record.length + 1) * int(np.prod(self.shape))
-        observations = np.frombuffer(content, self.dtype, num_numbers).reshape(num_steps + 1, *self.shape)
+        num_steps, num_numbers = record.length, (record.length + self.frame_stack) * int(np.prod(self.shape))
+        observations = np.frombuffer(content, self.dtype, num_numbers).reshape(-1, *self.shape)
         actions, rewards = np.split(
             np.frombuffer(content, np.float32, offset=observations.nbytes), [num_steps * self.action_dim]
         )

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import BLOCK_BYTES, Array, Column
 from offpcc.data.datasets.dict_columns import DictColumn, with_states
+from offpcc.data.datasets.frame_stacks import FRAME_STACK, FRAMES
 from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, log_path
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
@@ -37,6 +38,7 @@ def write_recording(
     num_whole: int,
     settings: Mapping[str, Any],
     space: PackedDict | None = None,
+    num_frames: int = 0,
 ) -> list[float]:
     """Write episodes to a file, a few at a time. The file appears only when it is complete.
 
@@ -51,6 +53,7 @@ def write_recording(
         num_whole: Number of episodes that ended.
         settings: Settings of the recording, which are saved as metadata.
         space: The space of Dict observations, whose entries become arrays of their own, such as "observations/camera".
+        num_frames: Number of frames in all episodes, if `settings` say that observations are stacks of frames.
 
     Returns:
         The undiscounted return of each episode.
@@ -60,28 +63,32 @@ def write_recording(
         Interrupted: The user asked the command to stop.
     """
     returns: list[float] = []
-    start = 0
+    written: dict[str, int] = {}  # rows of each array
     with replacing(file) as temporary, Output(temporary) as output, h5py.File(output, "w") as recorded:
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
         kind = np.int64 if NUM_ACTIONS in settings else np.float32
         for some in batches(episodes, BLOCK_BYTES):
             columns = {
-                "observations": [episode.observations[:-1] for episode in some],
                 "actions": [np.asarray(episode.actions, kind) for episode in some],
                 "rewards": [episode.rewards for episode in some],
                 "terminals": [episode.terminations for episode in some],
                 "timeouts": [episode.truncations for episode in some],
-                "next_observations": [episode.observations[1:] for episode in some],
             }
+            if FRAME_STACK in settings:
+                columns[FRAMES] = [episode.observations for episode in some]
+            else:
+                columns["observations"] = [episode.observations[:-1] for episode in some]
+                columns["next_observations"] = [episode.observations[1:] for episode in some]
             for name, rows in _arrays(columns, space):
+                number, start = num_frames if name == FRAMES else num_steps, written.get(name, 0)
                 if not start:
-                    chunk = min(max(1, CHUNK_BYTES // max(1, rows[0].nbytes)), num_steps)
+                    chunk = min(max(1, CHUNK_BYTES // max(1, rows[0].nbytes)), number)
                     options = {"chunks": (chunk, *rows.shape[1:]), "compression": "gzip", "compression_opts": 1}
-                    shape, is_image = (num_steps, *rows.shape[1:]), rows.dtype == np.uint8
+                    shape, is_image = (number, *rows.shape[1:]), rows.dtype == np.uint8
                     recorded.create_dataset(name, shape, rows.dtype, **(options if is_image else {}))
-                recorded[name][start : start + len(rows)] = rows
-            start += sum(len(episode.rewards) for episode in some)
+                written[name] = start + len(rows)
+                recorded[name][start : written[name]] = rows
             returns += [float(episode.rewards.sum(dtype=np.float64)) for episode in some]
             output.check()
         recorded.close()
@@ -166,12 +173,18 @@ def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
         terminals = recorded["terminals"][:]
         stops = np.flatnonzero(terminals | recorded["timeouts"][:]) + 1
         num_whole = int(recorded[f"metadata/{NUM_WHOLE}"][()])
-        before, after = (_observed(recorded, name, file) for name in ("observations", "next_observations"))
+        stack = int(recorded[f"metadata/{FRAME_STACK}"][()]) if FRAMES in recorded else 0
+        if not stack:
+            before, after = (_observed(recorded, name, file) for name in ("observations", "next_observations"))
         for number in range(first, len(stops)):
             start, stop = int(stops[number - 1]) if number else 0, int(stops[number])
             ending = Ending.TERMINATED if terminals[stop - 1] else Ending.TRUNCATED
+            if stack:
+                seen = recorded[FRAMES][start + stack * number : stop + stack * (number + 1)]
+            else:
+                seen = np.concatenate([before[start:stop], after[stop - 1 : stop]])
             yield Episode(
-                np.concatenate([before[start:stop], after[stop - 1 : stop]]),
+                seen,
                 recorded["actions"][start:stop].astype(np.float32),
                 recorded["rewards"][start:stop],
                 ending if number < num_whole else Ending.UNFINISHED,

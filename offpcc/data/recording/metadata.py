@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Discrete
 
+from offpcc.data.datasets.frame_stacks import FRAME_STACK
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS
 from offpcc.envs.make import simulator
 from offpcc.envs.wrapper_chain import observation_wrappers
-from offpcc.envs.wrappers import bounds_of, raw_actions
+from offpcc.envs.wrappers import bounds_of, num_stacked, raw_actions
 from offpcc.utils.errors import UserError
 from offpcc.utils.version import __version__
 
@@ -37,9 +38,16 @@ def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> di
         "action_high": high.astype(np.float32).tolist(),
         NUM_ACTIONS: int(actions.n) if isinstance(actions, Discrete) else None,
         "seen_through": json.dumps(observation_wrappers(env)),
+        FRAME_STACK: number if (number := stored_stack(env)) > 1 else None,
         **metadata,
     }
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def stored_stack(env: gymnasium.Env[Any, Any]) -> int:
+    """Return the number of frames (H, W) that an observation stacks if a recording stores each frame once, else 1."""
+    shape, number = env.observation_space.shape or (), num_stacked(env)
+    return number if env.observation_space.dtype == np.uint8 and len(shape) == 3 and shape[0] == number else 1
 
 
 def resume_settings(

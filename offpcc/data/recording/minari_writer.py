@@ -16,7 +16,7 @@ from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.minari import ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
-from offpcc.data.recording.metadata import latest
+from offpcc.data.recording.metadata import latest, stored_stack
 from offpcc.envs.wrappers import UnitAction, raw_actions
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import check_folder
@@ -78,13 +78,13 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
 
     dataset: Any = None
     space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
-    is_discrete = isinstance(raw_actions(env), Discrete)
+    is_discrete, stack = isinstance(raw_actions(env), Discrete), stored_stack(env)
     seeds = map(reset_seed, itertools.count())
     for episodes in batches(read_episodes(file), BLOCK_BYTES):
         buffers = [
             EpisodeBuffer(
                 seed=next(seeds),
-                observations=episode.observations if space is None else space.split(episode.observations),
+                observations=episode.stacked(stack) if space is None else space.split(episode.observations),
                 actions=episode.actions[:, 0].astype(np.int64) if is_discrete else episode.actions,
                 rewards=episode.rewards,
                 terminations=episode.terminations,

@@ -14,7 +14,7 @@ from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode, EpisodeLog, Layout, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import check_new, check_output, read_episodes, read_finished, write_recording
-from offpcc.data.recording.metadata import resume_settings, settings_of
+from offpcc.data.recording.metadata import resume_settings, settings_of, stored_stack
 from offpcc.envs.wrappers import bounds_of, raw_actions, scale_of
 from offpcc.utils.errors import UserError, first_line
 
@@ -35,6 +35,8 @@ class Recorder:
 
     - ``observations`` and ``next_observations``: float32, or uint8 for images; as an agent sees them in `env`. Of Dict
       observations there is an array for each entry, such as ``observations/camera``, with choices one-hot.
+    - ``frames`` instead of both, if an observation is a stack of the last k frames: each frame once; see
+      `offpcc.data.datasets.frame_stacks`.
     - ``actions``: float32, in the environment's own units.
     - ``rewards`` and ``terminals``.
     - ``timeouts``: True where an episode was cut, by a time limit or otherwise, and did not terminate.
@@ -74,7 +76,9 @@ class Recorder:
         self._scale = scale_of(raw_actions(env))
         dtype = np.dtype(np.uint8 if env.observation_space.dtype == np.uint8 else np.float32)
         self._space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
-        self._layout = Layout(env.observation_space.shape, dtype, len(bounds_of(raw_actions(env))[0]))
+        self._shape, number = env.observation_space.shape, stored_stack(env)
+        shape = self._shape if number == 1 else self._shape[1:]
+        self._layout = Layout(shape, dtype, len(bounds_of(raw_actions(env))[0]), number)
         self.file, self.message = file, None
         settings = settings_of(env, metadata)
         self._unfinished = [PartialEpisode() for _ in range(num_envs)]
@@ -131,7 +135,8 @@ class Recorder:
         before, after = self._read(observation), self._read(next_observation)
         if is_first:
             self.truncate(env)
-        self._unfinished[env].append([before], action, reward, after)
+        is_stack = self._layout.frame_stack > 1
+        self._unfinished[env].append(before if is_stack else [before], action, reward, after[-1] if is_stack else after)
         if terminated or truncated:
             self._finish(env, Ending.TERMINATED if terminated else Ending.TRUNCATED)
 
@@ -145,10 +150,9 @@ class Recorder:
             self._finish(env, Ending.TRUNCATED)
 
     def _read(self, observation: np.ndarray) -> Array:
-        shape, dtype, _ = self._layout
-        if np.shape(observation) != shape:
-            raise ValueError(f"observation of shape {np.shape(observation)} recorded, but the space has {shape}")
-        return np.asarray(observation, dtype)
+        if np.shape(observation) != self._shape:
+            raise ValueError(f"observation of shape {np.shape(observation)} recorded, but the space has {self._shape}")
+        return np.asarray(observation, self._layout.dtype)
 
     def _finish(self, env: int, ending: Ending) -> None:
         episode, self._unfinished[env] = self._unfinished[env], PartialEpisode()
@@ -222,6 +226,7 @@ class Recorder:
                 self.log,
                 num_steps=num_steps,
                 num_whole=num_whole,
+                num_frames=num_steps + self._layout.frame_stack * self.num_episodes,
                 settings=self.log.settings,
                 space=self._space,
             )
