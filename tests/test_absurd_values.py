@@ -98,6 +98,7 @@ SLOW = {("compiled", "True"), ("worker_processes", "True")}  # what takes long, 
 
 
 NEED_A_VALUE = {  # wrappers with a parameter that has no default
+    "OneHotGrid",  # for grids alone
     *("KeepIndices", "DropIndices", "Flicker", "ObservationNoise", "Concatenate"),
     *("gymnasium.DelayObservation", "gymnasium.DtypeObservation", "gymnasium.FrameStackObservation"),
     *("gymnasium.MaxAndSkipObservation", "gymnasium.ReshapeObservation", "gymnasium.RescaleObservation"),
@@ -122,7 +123,7 @@ def settings_for(owner, function):
     """The algorithm, the environment and the bindings with which a class takes part."""
     bindings, algo = dict(SMALL), ALGORITHMS.get(owner, "sac")
     if isinstance(function, type) and issubclass(function, ActorCritic) and function.__name__ != "DeterministicPolicy":
-        named = {"ActorCritic": "sac", "TD3BC": "td3_bc", "ValueBased": "dqn"}
+        named = {"ActorCritic": "sac", "TD3BC": "td3_bc", "ValueBased": "dqn", "DiscreteActions": "dqn"}
         algo = named.get(owner, owner.lower().replace("discrete", "d"))
     elif owner == "DeterministicPolicy":
         algo = "ddpg"

@@ -66,7 +66,7 @@ class Acting(Construction):
 
     def choose_action(self, summary: Tensor, deterministic: bool) -> Tensor:
         """Return the actor's actions (N, 1, A) for the summary (N, 1, H) of `acting_encoders`."""
-        drawn = self.acting_noise(len(summary), deterministic)
+        drawn = self.acting_noise(summary.shape[0], deterministic)  # `len` would fix the number of rows in an export
         noise = None if drawn is None else torch.from_numpy(drawn).to(summary).unsqueeze(1)
         action: Tensor = self.actor.choose(summary, noise)  # type: ignore[operator]
         return action

@@ -21,6 +21,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.core import Memory, State
 from offpcc.envs.wrappers import bounds_of
 from offpcc.networks import Inputs
@@ -157,6 +158,8 @@ class ActorStep(nn.Module):
         rows = observation.shape[0]
         unused = observation.new_zeros(rows, self._algorithm.action_dim + 1, dtype=torch.float32)
         action, reward = known.get(PREVIOUS_ACTION, unused[:, 1:]), known.get(PREVIOUS_REWARD, unused[:, :1])
+        if self._algorithm.clip_rewards:
+            reward = reward.sign()
         inputs = Inputs(*(x.unsqueeze(1) for x in (observation, action, reward)))
         parts = iter([known[port.name] for port in self.states if port.name != PREVIOUS_ACTION])
         memory = map_state(lambda _: next(parts), self._memory)
@@ -264,6 +267,8 @@ def export(
             source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]
         space = source.action_space if isinstance(source, Agent) else None
         agent = Agent.load(path, action_space=space)
+    if isinstance(agent.algorithm, ValueBased):
+        agent.algorithm.test_epsilon = 0.0  # the exported actor draws nothing
     step = ActorStep(agent)
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)

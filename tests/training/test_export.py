@@ -125,6 +125,14 @@ def test_an_episode_in_onnxruntime(tmp_path):
     assert play(session, swapped, agent, observations, draw.normal(size=40)) > 1e-3  # so the comparison sees the state
 
 
+@pytest.mark.parametrize("file", ["actor.onnx", "actor.pt2"])
+def test_random_actions_of_tests_and_signs_of_rewards(tmp_path, file):
+    """As in Atari's configs: tests draw a few actions, and the agent reads the signs of rewards."""
+    inputs = ["Recurrent.use_previous_reward=True", "ActorCritic.clip_rewards=True", "ValueBased.test_epsilon=0.5"]
+    agent = agent_of(Wide, "rdqn", *inputs)
+    assert offpcc.export(agent, tmp_path / file).difference < 1e-5
+
+
 def test_another_actor_is_not_written(tmp_path, monkeypatch):
     agent = agent_of("pendulum-p-v0", "sac")
     stretch = export_module.ActorStep.forward
