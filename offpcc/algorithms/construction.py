@@ -405,7 +405,7 @@ class Construction:
 
         Encoders that read previous actions or rewards need those of each step.
         """
-        if not self.memoryless or self.n_step == 1 or is_empty(self.shared_encoder):
+        if not (self.memoryless and self.has_critics) or self.n_step == 1 or is_empty(self.shared_encoder):
             return False
         encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
         return not any(getattr(encoder, "extra_dim", 1) for encoder in encoders)

@@ -111,8 +111,8 @@ class ValueBased(DiscreteActions):
         epsilon_steps: number of environment steps until the share is `final_epsilon`.
         epsilon_ladder: alpha of a ladder over N environments side by side: environment i takes the share epsilon to the
             power of 1 + alpha i / (N - 1) (Horgan et al. 2018, arXiv:1803.00933); R2D2 has 7. With 0 all are the same.
-        test_epsilon: share of random actions in tests and in `act(..., deterministic=True)`. An episode draws the same
-            ones in each test, if the same number of environments plays.
+        test_epsilon: share of random actions in tests and in `act(..., deterministic=True)`. All tests draw the same
+            ones, if the same number of environments plays; with one environment, so do all episodes of a test.
         kwargs: see `ActorCritic`.
     """
 

@@ -503,6 +503,7 @@ def _play_side_by_side(
         draws = np.random.default_rng((seeds.actions, 1))  # beside those of `Interaction`
         acting.act = EpsilonGreedyActor(actor, epsilon, environments.action_space, draws).act
     with closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
+        interaction.learns_of_lives = False  # recordings have whole games
         while len(episodes) < episodes.steps:
             signals.poll()
             interaction.step(explore_at_random=actor is None)

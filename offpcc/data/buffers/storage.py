@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -43,15 +42,19 @@ def frames_in_file(shape: tuple[int, ...]) -> Array:
     folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir())
     num_bytes = math.prod(shape)
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, num_bytes)  # otherwise, a full disk would end the process later
-            content = mmap.mmap(file.fileno(), num_bytes)
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            # Otherwise, a full disk would end the process later. Some systems have no such function.
+            reserve = getattr(os, "posix_fallocate", lambda number, _, size: os.truncate(number, size))
+            reserve(file.fileno(), 0, num_bytes)
+            # Python's mmap would keep a file descriptor for each episode, and there are few of them.
+            content = torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
     except OSError as error:
         raise UserError(
             f"{folder} cannot hold {num_bytes:,} bytes of a replay buffer's frames ({first_line(error)}); name a "
             f"folder on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower capacity"
         ) from error
-    return np.frombuffer(content, np.uint8).reshape(shape)
+    frames: Array = content.numpy().reshape(shape)
+    return frames
 
 
 DTYPES: dict[type[Any], torch.dtype] = {np.float32: torch.float32, np.uint8: torch.uint8, np.bool_: torch.bool}

@@ -192,15 +192,26 @@ def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int
 
 
 def _add_recorded(
-    writer: FrameWriter, frames: Iterator[Array], actions: Array, rewards: Array, terminals: Array
+    writer: FrameWriter,
+    frames: Iterator[Array],
+    actions: Array,
+    rewards: Array,
+    terminals: Array,
+    is_padded: bool = False,
 ) -> None:
     """Write steps in order of time.
 
     The observation after a termination was not recorded. Its value is not used, so the last frame is repeated. The
-    last step of a recording that goes on is left out, because it is unknown what it led to.
+    last step of a recording that goes on is left out, because it is unknown what it led to. If
+    `is_padded`, up to STACK - 1 rows of zeros before each episode are no steps: Dopamine's buffer puts them there.
     """
-    blank, last, is_first = np.zeros((SIDE, SIDE), np.uint8), len(actions) - 1, True
+    blank, last, is_first, num_padded = np.zeros((SIDE, SIDE), np.uint8), len(actions) - 1, True, 0
     for step, frame in enumerate(frames):
+        is_zero = not (actions[step] or rewards[step] or terminals[step] or frame.any())
+        if is_padded and is_first and is_zero and num_padded < STACK - 1:
+            num_padded += 1
+            continue
+        num_padded = 0
         if is_first:
             if step == last and not terminals[step]:
                 return  # an episode without a transition
@@ -257,7 +268,7 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
     facts = {"env": f"ALE/{task}-v5", "source": f"DQN replay, {frames_file.name}"}
     with writing(out, num_actions, **facts) as writer:
         lengths = {name: len(array) for name, array in arrays.items()}
-        _add_recorded(writer, _frames(frames_file, lengths, progress), actions, rewards, ends)
+        _add_recorded(writer, _frames(frames_file, lengths, progress), actions, rewards, ends, is_padded=True)
         _check_any(writer, frames_file)
         writer.num_cut = int(writer.timeouts[-1])
         return _summary(writer, num_actions, returns)

@@ -128,7 +128,9 @@ class FrameStacks:
 
     def windows(self) -> tuple[int, Array]:
         """See `FrameFile.windows`; the stack after the last observation is among them."""
-        return self.file.windows(int(self.first.min()), int(self.first.max()) + 1, self.depth)
+        first, last = int(self.first.min()), int(self.first.max()) + 1
+        start, seen = self.file.windows(first, last, self.depth)
+        return first, seen[first - start : last - start + 1]  # whatever else was read before
 
     def newest(self, depth: int) -> FrameStacks:
         """Return the newest frames of each observation."""

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from pushing import ACTIONS, interleaved, same, space_of, through_a_file
 
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data.buffers.storage import frames_in_file
 from offpcc.utils.errors import UserError
 
 EPISODES = [(3, "terminated"), (12, "truncated"), (1, "both"), (7, "terminated")]
@@ -129,3 +131,11 @@ def test_a_disk_without_room_is_told(buffer_class, monkeypatch):
         buffer = made(buffer_class, 1)
         for env, _, pushed in interleaved(EPISODES, 60, 2, seed=3, frame_stack=4, kind="pictures"):
             buffer.push(*pushed._replace(env=env))
+
+
+def test_files_of_many_episodes_keep_no_file_descriptor():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    kept = [frames_in_file((2, 8, 8)) for _ in range(50)]
+    assert len(list(Path("/proc/self/fd").iterdir())) < before + 5
+    kept[7][1] = 3
+    assert kept[7][1].min() == 3 and not kept[7][0].any() and not kept[8].any()

@@ -4,6 +4,7 @@ import gzip
 import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import atari_shards as shards
 import h5py
@@ -12,6 +13,7 @@ import pytest
 
 from offpcc.cli.convert import convert
 from offpcc.data.convert import atari, tfrecord
+from offpcc.data.convert.atari import _add_recorded
 from offpcc.data.convert.frame_writer import FrameWriter
 from offpcc.data.datasets.load import load
 from offpcc.utils.errors import UserError
@@ -414,3 +416,19 @@ def test_a_file_that_the_server_does_not_have(served, tmp_path):
         fetch(server, tmp_path, ordered=True)
     assert server.asked == [(f"/atari_episodes_ordered/{ORDERED}", None)]
     assert not [file for file in (tmp_path / "datasets").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("is_padded", [False, True])
+def test_rows_of_zeros_before_an_episode_of_dopamine_are_no_steps(is_padded):
+    frames = np.zeros((10, 84, 84), np.uint8)
+    frames[[3, 4, 8, 9]] = np.arange(1, 5, dtype=np.uint8)[:, None, None]
+    terminals = np.isin(np.arange(10), (4, 9))
+    written = SimpleNamespace(frames=[], steps=[])
+    written.add_frame = lambda frame: written.frames.append(int(frame[0, 0]))
+    written.add_step = lambda *step: written.steps.append(step)
+    _add_recorded(written, iter(frames), np.zeros(10, int), np.zeros(10), terminals, is_padded)
+    if not is_padded:
+        assert len(written.steps) == 10
+        return
+    assert [terminal for _, _, terminal, _ in written.steps] == [False, True] * 2
+    assert written.frames == [0, 0, 0, 1, 2, 2, 0, 0, 0, 3, 4, 4]
