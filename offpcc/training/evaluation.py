@@ -245,12 +245,14 @@ def evaluate_actor(
 
 
 def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
-    """Measure the steps per second of an environment with rendered observations."""
+    """Measure the steps per second of an environment with rendered observations, resets included."""
     with closing(guarded(make_env(scale_actions=True))) as drawn:
         drawn.reset(seed=SHOWN_SEED)
         start = time.perf_counter()
         for _ in range(num_steps):
-            drawn.step(drawn.action_space.sample())
+            _, _, terminated, truncated, _ = drawn.step(drawn.action_space.sample())
+            if terminated or truncated:
+                drawn.reset()
         return num_steps / (time.perf_counter() - start)
 
 
