@@ -86,7 +86,7 @@ class Convolutional(Encoder):
         rows = inputs.observation.shape[:2]
         if self.entries is None:
             frames = inputs.observation.flatten(0, 1)
-            frames = frames.float() / 255.0 if frames.dtype == torch.uint8 else frames
+            frames = frames.float().div_(255.0) if frames.dtype == torch.uint8 else frames
             return self.with_extras(self.features(self.convolutions(frames)).view(*rows, -1), inputs), None
         flat = inputs.observation.flatten(0, 1)
         read = [

@@ -281,7 +281,7 @@ class PackedDict(spaces.Box):
         if not isinstance(packed, np.ndarray):
             import torch  # here, because worker processes do without it
 
-            pixels = pixels.float() / 255.0
+            pixels = pixels.float().div_(255.0)
             if not self.num_vector_bytes:
                 return pixels
             numbers = numbers.clone(memory_format=torch.contiguous_format).view(torch.float32)  # aligned to 4 bytes
