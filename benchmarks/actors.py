@@ -59,7 +59,9 @@ def rate(env, algo, num_envs, kind, num_steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--seconds_per_step", type=float, default=0.005)
     parser.add_argument("--numbers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--algos", nargs="+", default=["sac", "rsac"])
