@@ -34,6 +34,7 @@ MAY_CHANGE = (
 
 NOT_LEARNED_FROM = (
     "train.stop_return",
+    "train.stop_tests",
     "train.num_test_envs",
 )  # ignored, like the settings that a resumed run may change
 MOST_NAMED = 3  # the most settings in a name

@@ -98,7 +98,7 @@ class Loop:
     updating: bool = False  # whether the loop is doing the pending updates now
     best_return: float | None = None  # mean test return of the best actor so far
     is_best: bool = False  # whether this epoch's test gave `best_return`
-    stopped: bool = False  # whether `stop_return` has been reached
+    stopped: bool = False  # whether the last tests reached `stop_return`
     seconds: float = 0.0  # of training, including the time before a resume
     train_return: float | None = None  # the latest returns, for the display
     test_return: float | None = None
@@ -111,6 +111,11 @@ class Loop:
         """Begin the online phase here; an unfinished epoch ends without a row."""
         self.switch_step, self.switch_epoch, self.epoch_start = self.step, self.epoch, self.step
         self.pending_updates, self.updating, self.stats = 0.0, False, AverageStats()
+
+    def last_tests_reach(self, level: float, number: int) -> bool:
+        """Check whether each of the last `number` tests of this phase has a mean return of at least `level`."""
+        returns = [row["test/return"] for row in self.rows[self.switch_epoch :]][-number:]
+        return len(returns) == number and all(value is not None and value >= level for value in returns)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain data and tensors; of a run with one phase, without the switch."""

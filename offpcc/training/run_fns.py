@@ -148,8 +148,9 @@ def train(
     update_every: PositiveInteger = 1,
     updates_per_step: UpdatesPerStep = 1.0,
     stop_return: Number | None = None,
+    stop_tests: PositiveInteger = 1,
 ) -> Loop:
-    """Train until `num_epochs` epochs are done or a test reaches `stop_return`.
+    """Train until `num_epochs` epochs are done or `stop_tests` tests in a row reach `stop_return`.
 
     With a dataset, updates follow each step. A memoryless agent in an environment does its updates every `update_every`
     steps. An agent with memory does the pending updates when an episode ends, so its networks never change within an
@@ -180,6 +181,7 @@ def train(
         update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
         updates_per_step: updates per environment step; may be a fraction.
         stop_return: mean test return at which to stop; None to never stop early.
+        stop_tests: number of tests in a row that have to reach `stop_return`.
 
     Returns:
         The state of the loop at the end.
@@ -198,6 +200,7 @@ def train(
         update_every=update_every,
         updates_per_step=updates_per_step,
         stop_return=stop_return,
+        stop_tests=stop_tests,
     )
     check_num_envs(interaction, num_steps_per_epoch)
     loop, logger = loop or Loop(), Loggers([logger])
@@ -277,9 +280,9 @@ def train(
             better = loop.best_return is None or tested_return > loop.best_return
             loop.is_best = better and not math.isnan(tested_return)
             loop.best_return = tested_return if loop.is_best else loop.best_return
-            loop.stopped = stop_return is not None and tested_return >= stop_return
         clock.latest(row)
         loop.rows.append(row)
+        loop.stopped = stop_return is not None and loop.last_tests_reach(stop_return, stop_tests)
         logger.epoch(row)
         for callback in called:
             callback.on_epoch(run)
@@ -390,5 +393,7 @@ def unused_parameters(
     if tests is None:
         reasons["num_test_episodes_per_epoch"] = "there is no environment to test in"
     if tests is None or settings["num_test_episodes_per_epoch"] == 0:
-        reasons |= dict.fromkeys(("num_test_envs", "stop_return"), "there are no test episodes")
+        reasons |= dict.fromkeys(("num_test_envs", "stop_return", "stop_tests"), "there are no test episodes")
+    elif settings["stop_return"] is None:
+        reasons["stop_tests"] = "train.stop_return is None"
     return reasons

@@ -166,6 +166,8 @@ NO_TESTS = "train.num_test_episodes_per_epoch = 0\n"
         ("rsac_s", "", "train.update_every=1", "an agent with memory learns when an episode ends"),
         ("sac", NO_TESTS, "train.stop_return=9.0", "there are no test episodes"),
         ("sac", NO_TESTS, "train.num_test_envs=2", "there are no test episodes"),
+        ("sac", NO_TESTS, "train.stop_tests=2", "there are no test episodes"),
+        ("sac", "", "train.stop_tests=2", "train.stop_return is None"),
         ("sac", "", "SAC.encoder_lr=1e-3", "no encoder has parameters"),
         ("td3", "", "ActorCritic.encoder_lr=1e-3", "no encoder has parameters"),
         ("sac", "", "SAC.augmentation=@RandomShift()", "observations are not images"),

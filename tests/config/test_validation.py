@@ -324,6 +324,7 @@ REFUSED = [
     (train, "updates_per_step", -0.5, f"-0.5; {AMOUNT}"),
     (train, "stop_return", "a", f"'a'; it has to be a number{OR_NONE}"),
     (train, "stop_return", INFINITY, f"inf; it has to be a number{OR_NONE}"),
+    (train, "stop_tests", 0, f"0; {COUNT}"),
 ]
 
 

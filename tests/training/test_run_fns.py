@@ -238,6 +238,8 @@ def test_tests_decide_the_best_and_when_to_stop():
     loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.0, **arguments)
     assert (loop.epoch, loop.stopped, loop.best_return) == (1, True, 7.0)
     assert logger.rows[0]["test/return_std"] == 0.0
+    loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.0, stop_tests=3, **arguments)
+    assert (loop.epoch, loop.stopped) == (3, True)
     loop = train(algorithm, buffer, interaction, tests, logger, stop_return=7.5, **arguments)
     assert (loop.epoch, loop.stopped, loop.is_best) == (5, False, False)
 
