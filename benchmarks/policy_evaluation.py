@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("env")
     parser.add_argument("algo")
     parser.add_argument("file", type=Path)
-    parser.add_argument("--config", default="configs/quickstart.gin")
+    parser.add_argument("--config", default="configs/small.gin")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--updates", type=int, default=5_000)
     parser.add_argument("--episodes", type=int, default=50)

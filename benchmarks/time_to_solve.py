@@ -61,14 +61,15 @@ class Training:
     cell: str = ""
 
 
-PENDULUM = Training("configs/quickstart.gin")
+PENDULUM = Training("configs/small.gin")
 CARTPOLE = Training("configs/evidence/dmc_cartpole.gin", env="dmc-cartpole-balance-p-v0", threshold=950.0)
 CORRIDOR = Training("configs/evidence/memories/corridor.gin", algo="rsac_s", threshold=0.9)
 LENGTHS = (10, 30, 100, 300)  # of corridors
 TRAININGS = {
-    "quickstart": PENDULUM,
+    "quickstart": Training("configs/quickstart.gin"),
     "paper": Training("configs/paper/pendulum_p.gin", seeds=1),
     **{f"pendulum_{cell}": replace(PENDULUM, cell=cell) for cell in MEMORIES},
+    "pendulum_state_critics": Training("configs/evidence/critic_inputs/fast.gin", seeds=5),
     **{f"cartpole_{cell}": replace(CARTPOLE, cell=cell) for cell in MEMORIES},
     **{
         f"corridor_{length}_{cell}": replace(CORRIDOR, env=f"corridor-{length}-v0", cell=cell)

@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--growth", type=float, default=0.02, help="share by which memory may grow after that")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        words = ["--env", "pendulum-p-v0", "--algo", "rsac", "--config", "quickstart.gin", "--track"]
+        words = ["--env", "pendulum-p-v0", "--algo", "rsac", "--config", "small.gin", "--track"]
         words += ["--results", folder, "--save_dataset", f"{folder}/recorded.hdf5", "--gin", *BINDINGS]
         with (Path(folder) / "told.txt").open("w") as told:
             process = subprocess.Popen(

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import policy_evaluation
 
 TINY = """
-include 'configs/quickstart.gin'
+include 'configs/small.gin'
 ActorCritic.hidden_dims = (8, 8)
 train.num_steps_per_epoch = 200
 train.update_after = 200

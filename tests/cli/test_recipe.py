@@ -19,7 +19,7 @@ from offpcc.data.datasets.load import load
 
 ROOT = Path(offpcc.__file__).parents[1]
 TINY = """
-include 'configs/quickstart.gin'
+include 'configs/small.gin'
 ActorCritic.hidden_dims = (16, 16)
 Recurrent.hidden_dim = 8
 train.num_steps_per_epoch = 400

@@ -31,7 +31,7 @@ def trained(learner, updates):
 
 def half_random(env, algo, seed):
     """Record 10,000 random steps, and 10,000 steps of an agent that has learned for 3,000 steps."""
-    offpcc.configure("configs/quickstart.gin")
+    offpcc.configure("configs/small.gin")
     agent = trained(offpcc.build(env, algo, seed=seed), 3_000)
     return offpcc.collect(env, None, 10_000, seed=1) + offpcc.collect(env, agent, 10_000, seed=2)
 
