@@ -45,6 +45,7 @@ from offpcc.utils.spaces import OneHot
 
 RANDOM = "random"
 REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
+ATARI_STACK = (4, 84, 84)  # shape of an observation of a preprocessed game
 
 
 def collect(
@@ -129,11 +130,11 @@ def collect(
             except signals.Interrupted as stop:
                 stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
                 raise
-        algorithm = advised(name, played_in, agent)
+        algorithm, settings = advised(name, played_in, agent)
     print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
-    words += ["--config", config or "configs/offline_quickstart.gin"]
+    words += ["--config", config or settings]
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 
@@ -262,18 +263,21 @@ def stopped(kept: str) -> str:
     return f"stopped; {kept}; run the same command with --resume to continue"
 
 
-def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> str:
-    """Return an algorithm for the dataset.
+def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> tuple[str, str]:
+    """Return an algorithm and a config for the data set.
 
-    It has memory if the actor has memory, or, for random actions, if the task hides something. It has a convolutional
-    encoder if observations are images.
+    The algorithm has memory if the actor has memory, or, for random actions, if the task hides something. It has a
+    convolutional encoder if observations are images.
     """
     is_partial = any(row.name == name and row.hidden != "nothing" for row in LISTED)
     needs_memory = is_partial if actor is None else not actor.memoryless
     space = env.observation_space
     sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())
-    algorithm = "dcql" if isinstance(env.action_space, OneHot) else "iql"
-    return f"{'c' * sees_images}{'r' * needs_memory}{algorithm}"
+    algorithm, config = "iql", "offline_quickstart"
+    if isinstance(env.action_space, OneHot):
+        is_atari = space.shape == ATARI_STACK
+        algorithm, config = "dcql", "discrete/atari_dcql" if is_atari else "discrete/cartpole_data"
+    return f"{'c' * sees_images}{'r' * needs_memory}{algorithm}", f"configs/{config}.gin"
 
 
 def counted(number: int, noun: str) -> str:

@@ -82,18 +82,21 @@ def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
 
 
 @pytest.mark.parametrize(
-    "algo, env, advised",
+    "algo, env, advised, config",
     [
-        (None, "pendulum-v0", "iql"),
-        (None, ENV, "riql"),
-        (None, "pendulum-img-v0", "criql"),
-        ("td3", ENV, "iql"),
-        ("rtd3", "pendulum-v0", "riql"),
+        (None, "pendulum-v0", "iql", "offline_quickstart"),
+        (None, ENV, "riql", "offline_quickstart"),
+        (None, "pendulum-img-v0", "criql", "offline_quickstart"),
+        ("td3", ENV, "iql", "offline_quickstart"),
+        ("rtd3", "pendulum-v0", "riql", "offline_quickstart"),
+        (None, "cartpole-v0", "dcql", "discrete/cartpole_data"),
+        (None, "BreakoutNoFrameskip-v4", "cdcql", "discrete/atari_dcql"),
     ],
 )
-def test_memory_is_advised_where_the_actor_has_one_or_random_data_hides_much(here, capsys, algo, env, advised):
+def test_memory_is_advised_where_the_actor_has_one_or_random_data_hides_much(here, capsys, algo, env, advised, config):
     run(env=env, actor=agent("actor.pt", algo, env) if algo else "random", steps=9)
-    assert f" --algo {advised} " in capsys.readouterr().out
+    command = capsys.readouterr().out
+    assert f" --algo {advised} " in command and command.endswith(f" --config configs/{config}.gin\n")
 
 
 def test_progress_is_lines_or_in_a_terminal_a_bar(here, monkeypatch, capsys):
