@@ -152,14 +152,19 @@ def _batches(fit: ModelFit) -> Iterator[np.ndarray]:
 
 
 def _games(case: Case) -> Work:
-    """The loop of a user's run with the config for Atari, without tests."""
+    """The loop of a user's run with the config for Atari, without tests; of DQN with CleanRL's settings."""
     keep_freed_memory()
-    offpcc.configure("discrete/atari_qrdqn.gin", f"ReplayBuffer.batch_size = {case.sizes.batch_size}")
+    settings = [f"ReplayBuffer.batch_size = {case.sizes.batch_size}"]
+    if case.algorithm == "cdqn":
+        settings += ["environments.num_envs = 1", "ActorCritic.n_step = 1", "DQN.double = False"]
+        settings += ["train.update_every = 4", "train.updates_per_step = 0.25"]
+        settings += ["DiscreteActions.target_update_interval = 250", "ValueBased.epsilon_steps = 0"]
+    offpcc.configure(f"discrete/atari_{case.algorithm.removeprefix('c')}.gin", *settings)
     learner = offpcc.build(case.env, case.algorithm, seed=1, threads=None)
-    settings = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
+    given = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
 
     def train(num_epochs: int) -> None:
-        learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **settings)
+        learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **given)
 
     train(WARM_UP // EPISODE_LENGTH + 1)
     return Work(lambda: train(1), EPISODE_LENGTH)

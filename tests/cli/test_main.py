@@ -343,7 +343,6 @@ def test_check_names_a_fault_in_a_users_file_and_its_remedy(launch, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--env", "Blackjack-v1"], ["Blackjack-v1", "Tuple"]),
         (["--env", "pendulum-q-v0"], ["did you mean", "pendulum-p-v0"]),
         (["--env", "pendulum-p-v0", "--steps", "0"], ["'0'"]),
         (["--env", "pendulum-p-v0", "--config", "no_such.gin"], ["no_such.gin"]),
@@ -356,6 +355,11 @@ def test_check_of_what_cannot_be_checked(launch, arguments, words):
     assert not out and "Traceback" not in err
     for word in words:
         assert word in err
+
+
+def test_check_reads_choices_as_one_hot_vectors(launch):
+    code, out, err = launch("check", "--env", "Blackjack-v1", "--steps", 200)
+    assert code == 0 and "observation (45,) float32 in [0, 1]" in out, out + err
 
 
 def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, monkeypatch):
