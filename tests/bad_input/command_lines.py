@@ -314,7 +314,6 @@ OTHER_COMMANDS = [
     ("COLLECT --device cpu", "--device cpu", "no effect"),
     ("COLLECT --env nowhere-v0", "nowhere-v0"),
     ("COLLECT --env exits:x-v0", "exits", "correct"),
-    ("COLLECT --env Blackjack-v1", "Tuple"),
     ("COLLECT --config no.gin", "no.gin"),
     ("COLLECT --minari nonsense", "nonsense", "D4RL/door/human-v2"),
     ("COLLECT --minari ../x-v0", "../x-v0", "D4RL/door/human-v2"),
