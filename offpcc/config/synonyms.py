@@ -1,7 +1,7 @@
 """Names of hyper-parameters and options in other libraries, and their names here.
 
 Error messages about unknown names show our name. The libraries are stable-baselines3 and its zoo, d3rlpy, CleanRL,
-CORL and DI-engine.
+CORL, DI-engine and Tianshou.
 """
 
 from collections.abc import Collection, Sequence
@@ -67,9 +67,14 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("discount discount_factor", "ActorCritic.gamma"),
     ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
     (
-        "target_update_interval target_network_frequency",
+        "target_update_interval target_network_frequency target_update_freq",
         "ActorCritic.polyak",
         "targets move a little in every update, so there is no interval",
+    ),
+    (
+        "DiscreteActions.target_network_frequency DiscreteActions.target_update_freq",
+        "DiscreteActions.target_update_interval",
+        "it counts updates; polyak = 0 copies the networks",
     ),
     ("max_gradient_norm clip_grad_norm", "ActorCritic.max_grad_norm"),
     # temperature
@@ -85,6 +90,13 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("policy_noise target_policy_noise target_smoothing_sigma", "TD3.target_noise"),
     ("target_noise_clip target_smoothing_clip", "TD3.noise_clip"),
     ("policy_freq policy_frequency update_actor_interval", "TD3.policy_delay"),
+    ("exploration_initial_eps start_e eps_train", "ValueBased.initial_epsilon"),
+    ("exploration_final_eps end_e eps_train_final", "ValueBased.final_epsilon"),
+    ("exploration_fraction", "ValueBased.epsilon_steps", "a number of environment steps, not a share of training"),
+    ("eps_test eps_inference", "ValueBased.test_epsilon"),
+    ("estimation_step n_step_return_horizon", "ActorCritic.n_step"),
+    ("is_double", "DQN.double"),
+    ("n_quantiles", "QRDQN.num_quantiles"),
     ("use_sde optimize_memory_usage q_func_factory", "", "offpcc has no counterpart"),
     ("action_scaler", "", "actions are always scaled to the bounds of the environment"),
     ("_init_setup_model monitor_wrapper create_eval_env", "", "offpcc needs no such setting"),
@@ -107,6 +119,12 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("CRR.beta", "CRR.temperature"),
     ("exp_adv_max", "AWAC.max_advantage_weight IQL.max_advantage_weight"),
     ("action_flexibility", "BCQ.phi"),
+    ("unlikely_action_threshold DiscreteBCQ.action_flexibility", "DiscreteBCQ.threshold"),
+    ("imitation_logits_penalty DiscreteBCQ.beta", "DiscreteBCQ.logits_weight"),
+    ("DiscreteCQL.alpha", "DiscreteCQL.conservative_weight"),
+    ("policy_improvement_mode", "DiscreteCRR.weight_type"),
+    ("ratio_upper_bound", "DiscreteCRR.max_advantage_weight"),
+    ("DiscreteCRR.beta", "DiscreteCRR.temperature"),
     ("TD3BC.alpha", "TD3BC.bc_alpha"),
     ("ReBRAC.actor_beta", "ReBRAC.actor_bc_coef"),
     ("ReBRAC.critic_beta", "ReBRAC.critic_bc_coef"),
