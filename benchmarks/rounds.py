@@ -1,7 +1,7 @@
 """One case at a time: its libraries, each in a process of its own, measured in turn, round after round.
 
-OpenMP's settings are the user's, alike for all. Its threads keep looking for work for a moment after a product, so each
-turn begins a little after the last one ended; how much CPU time a worker used while others were measured is checked.
+OpenMP's settings are the user's, alike for all. Its threads look for work for milliseconds to seconds after a product.
+So a process is stopped by SIGSTOP while others are measured.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,8 +21,6 @@ from typing import Any
 from benchmarks.cases import Case
 
 ROOT = Path(__file__).resolve().parent.parent
-PAUSE = 0.1  # seconds between two turns, ten times what libgomp spins for
-BUSY = 0.05  # share of a core; an idle worker that uses more is told of
 Announce = Callable[[str], None]
 
 
@@ -60,7 +58,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A library's process, built and warmed up when this is."""
+    """A library's process, built and warmed up when this is; stopped except while it measures."""
 
     def __init__(self, case: Case, library: str, plan: Plan) -> None:
         self.library = library
@@ -84,15 +82,19 @@ class Worker:
             transitions=plan.transitions,
         )
         self.told = self._hear()
+        self.process.send_signal(signal.SIGSTOP)
 
-    def measure(self, seconds: float) -> tuple[float, float]:
-        """A number, in the case's unit, and the CPU seconds that the process used since the last one."""
+    def measure(self, seconds: float) -> float:
+        """A number, in the case's unit."""
+        self.process.send_signal(signal.SIGCONT)
         self._tell(seconds=seconds)
-        answer = self._hear()
-        return answer["value"], answer["idle"]
+        value: float = self._hear()["value"]
+        self.process.send_signal(signal.SIGSTOP)
+        return value
 
     def close(self) -> None:
         """End the process."""
+        self.process.send_signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()  # type: ignore[union-attr]
         try:
@@ -123,27 +125,15 @@ def measure(case: Case, libraries: Sequence[str], plan: Plan, announce: Announce
     with contextlib.ExitStack() as stack:
         workers = list(_started(case, libraries, plan, announce, stack))
         values: dict[str, list[float]] = {worker.library: [] for worker in workers}
-        idle = dict.fromkeys(values, 0.0)
-        began = time.monotonic()
         num_rounds = 1 if case.kind == "bytes" else plan.rounds
         for number in range(num_rounds):
             shift = number % max(len(workers), 1)  # nobody is always after the same one
             for worker in [*workers[shift:], *workers[:shift]]:
-                time.sleep(PAUSE)
                 try:
-                    value, used = worker.measure(plan.seconds)
+                    values[worker.library].append(worker.measure(plan.seconds))
                 except WorkerError as error:
                     announce(f"{case.name}: {worker.library} is left out: {error}")
                     workers, values[worker.library] = [each for each in workers if each is not worker], []
-                    continue
-                values[worker.library].append(value)
-                idle[worker.library] += used if number else 0.0  # before the first, others were built
-        elapsed = time.monotonic() - began
-        for worker in workers:
-            if idle[worker.library] > BUSY * elapsed:
-                announce(
-                    f"{case.name}: {worker.library} used {idle[worker.library]:.1f} s of CPU time while others ran"
-                )
         return [
             Found(worker.library, values[worker.library], worker.told["version"], worker.told["note"])
             for worker in workers
