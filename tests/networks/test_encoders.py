@@ -330,6 +330,26 @@ def test_images_without_convolutions_are_refused():
         Recurrent(InputShape((3, 84, 84), 1))
 
 
+@pytest.mark.parametrize("num_frames", [31, 32, 64])
+def test_many_images_have_channels_last_in_memory_and_the_same_features_and_gradients(num_frames):
+    encoder = SMALL(InputShape(IMAGE, ACTION_DIM)).double()
+    images = torch.randint(0, 256, (num_frames, 1, *IMAGE), dtype=torch.uint8)
+    read = []
+    encoder.convolutions.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    frames = images[:, 0].double() / 255.0
+    plain = encoder.features(encoder.convolutions(frames))
+    expected = torch.autograd.grad(plain.square().sum(), list(encoder.parameters()))
+    features, _ = encoder(
+        Inputs(frames[:, None], torch.zeros(num_frames, 1, ACTION_DIM), torch.zeros(num_frames, 1, 1))
+    )
+    found = torch.autograd.grad(features.square().sum(), list(encoder.parameters()))
+    assert not read[0].is_contiguous(memory_format=torch.channels_last)
+    assert read[1].is_contiguous(memory_format=torch.channels_last) == (num_frames >= 32)
+    torch.testing.assert_close(features[:, 0], plain)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_vectors_into_convolutions_are_refused():
     with pytest.raises(UserError, match=r"\(3,\).*such as sac"):
         Convolutional(InputShape((3,), 1))
