@@ -1,5 +1,7 @@
 """Algorithms by name: c = convolutional, r = recurrent, _s = actor and critics share one recurrent encoder."""
 
+from typing import TYPE_CHECKING
+
 from offpcc.algorithms import variants
 from offpcc.algorithms.awac import AWAC
 from offpcc.algorithms.base import ActorCritic
@@ -119,6 +121,7 @@ variants.add(EpistemicPenalty, "epistemic_penalty", images=False)
 variants.add(AleatoricPartitioning, "aleatoric_partitioning", images=False)
 variants.add(EpistemicPartitioning, "epistemic_partitioning", images=False)
 ALGORITHMS: dict[str, type[ActorCritic]] = {name: entry.cls for name, entry in variants.TABLE.items()}
+globals().update({cls.__name__: cls for cls in ALGORITHMS.values()})  # also RecurrentSAC and so on
 
 
 def find_algorithm(name: str) -> type[ActorCritic]:
@@ -153,3 +156,10 @@ def _learns(cls: type) -> bool:
 def short_name(name: str) -> str:
     """Return the short name of an algorithm for run folders: "sac" for "SAC"; a user's class keeps its own name."""
     return next((short for short, cls in ALGORITHMS.items() if cls.__name__ == name), name)
+
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[ActorCritic]:
+        """Tell type checkers that this module has classes such as `RecurrentSAC`."""
+        ...
