@@ -79,6 +79,9 @@ class Acting(Construction):
         """Return the noise of the actor's `choose` for N environments, (N, A) in float32."""
         return self.noise_scale * self.noise.array(num_envs, self.action_dim)
 
+    def count_steps(self, num_steps: int) -> None:
+        """Called after environment steps of training, random ones too; exploration may change with their number."""
+
     @property
     def acts_by_actor(self) -> bool:
         """True if no subclass or instance replaces `choose_action` or `acting_encoders`."""

@@ -165,9 +165,15 @@ class ValueBased(DiscreteActions):
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
         """Return zeros for greedy actions, and numbers that decide alone for random ones, (N, A)."""
-        chosen = self._random_choices(self.noise.acting.generator, self.epsilons(num_envs))
-        self.epsilon.taken += num_envs
-        return chosen
+        return self._random_choices(self.noise.acting.generator, self.epsilons(num_envs))
+
+    def count_steps(self, num_steps: int) -> None:
+        """Lower the share of random actions."""
+        self.epsilon.taken += num_steps
+
+    def fix_epsilon(self, epsilon: float) -> None:
+        """Let this share of actions be random, always and in each environment."""
+        self.epsilon, self.epsilon_ladder = EpsilonGreedy(epsilon, epsilon, 0), 0.0
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[np.ndarray, Memory]:
         """See `Algorithm.act`."""

@@ -22,6 +22,7 @@ from offpcc.networks.actors import ValueActor, choose_best
 from offpcc.networks.critics import DiscreteCritics, of_actions
 from offpcc.networks.layers import head
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
+from offpcc.utils.errors import UserError
 
 LOWEST = -1e30  # score of an action that is not allowed; finite, because infinity shows a fault
 
@@ -35,9 +36,20 @@ class ConstrainedActor(ValueActor):
 
     def forward(self, summary: Tensor) -> Tensor:
         """(N, 1, H) -> Q values (N, 1, A), or `LOWEST` for actions that are not allowed."""
+        return torch.where(self.is_allowed(summary), super().forward(summary), LOWEST)
+
+    def is_allowed(self, summary: Tensor) -> Tensor:
+        """Return whether each action is likely enough, (N, 1, A)."""
         logits = self.imitation(summary)
-        is_allowed = logits - logits.amax(-1, keepdim=True) >= self.least
-        return torch.where(is_allowed, super().forward(summary), LOWEST)
+        is_allowed: Tensor = logits - logits.amax(-1, keepdim=True) >= self.least
+        return is_allowed
+
+    def scores(self, summary: Tensor, noise: Tensor | None) -> Tensor:
+        """See `DiscreteActor`; where there is noise, it chooses among all actions, because it is a random choice."""
+        if noise is None:
+            return self.forward(summary)
+        values = super().forward(summary) + noise
+        return torch.where(self.is_allowed(summary) | (noise > 0.0), values, LOWEST)
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
@@ -45,13 +57,15 @@ class ConstrainedActor(ValueActor):
             return None
         values, imitate = mirrors
 
-        def scores(summary: Array) -> Array:
+        def choose(summary: Array, noise: Array | None) -> Array:
             logits = imitate(summary)
             is_allowed = logits - logits.max(-1, keepdims=True) >= self.least
-            return np.where(is_allowed, values(summary), np.float32(LOWEST))
+            if noise is not None:
+                is_allowed |= noise > 0.0
+            net: Callable[[Array], Array] = lambda read: np.where(is_allowed, values(read), np.float32(LOWEST))  # noqa: E731
+            return choose_best(net, summary, noise)
 
-        net: Callable[[Array], Array] = scores
-        return lambda summary, noise: choose_best(net, summary, noise)
+        return choose
 
 
 @configurable
@@ -83,6 +97,11 @@ class DiscreteBCQ(DQN):
     ) -> None:
         self.threshold, self.logits_weight = threshold, logits_weight  # `build_actor` reads the first
         super().__init__(observation_space, action_space, **kwargs)
+        if not self.double:
+            raise UserError(
+                f"{type(self).__name__}.double is False, but its targets take an action that the agent may choose, "
+                f"which is that of double Q-learning; leave it out"
+            )
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> ConstrainedActor:
         """Return the actor, with the Q network's weights and the imitating policy."""

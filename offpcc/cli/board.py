@@ -88,15 +88,21 @@ class Board:
         self.num_rows: dict[Path, int] = {}
         self.settings: dict[Path, Mapping[str, Any]] = {}
         self.videos: set[Path] = set()
-        self.root = Path(os.path.commonpath([run.parent for run in self.runs()]))
+        runs = self.runs()
+        self.root = Path(os.path.commonpath([run.parent for run in runs]))
+        self.base = Path(os.path.commonpath([one.parent if one in runs else one for one in self.folders]))
 
     def runs(self) -> list[Path]:
         """Return the folders of the runs; raise `NoRunsError` if there are none."""
         return list(dict.fromkeys(run for folder in self.folders for run in find_runs(folder)))
 
     def add(self, run: Path, events: Sequence[Mapping[str, Any]]) -> None:
-        """Write events of a run, under its path below the folder that all runs have in common."""
-        append(self.place / os.path.relpath(run, self.root), events)
+        """Write events of a run, under its path below the folder that all runs have in common.
+
+        A run that began later may lie beside that folder. It gets its path below what all given folders have in common.
+        """
+        name = run.relative_to(self.root if run.is_relative_to(self.root) else self.base.parent)
+        append(self.place / name, events)
 
     def update(self) -> int:
         """Write what is new in the runs, and return their number."""

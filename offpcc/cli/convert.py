@@ -142,5 +142,15 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
     print(f"mean return {found.mean_return:.2f}{score}")
     print(f"data set {out}, {out.stat().st_size:,} bytes")
     algorithm = "cdcql" if is_shuffled else "crdcql"
-    words = ["--env", f"ALE/{task}-v5", "--algo", algorithm, "--dataset", str(out)]
+    words = [
+        "--env",
+        f"ALE/{task}-v5",
+        "--algo",
+        algorithm,
+        "--dataset",
+        str(out),
+        "--config",
+        "discrete/atari_dcql.gin",
+    ]
+    words += [] if is_shuffled else ["--gin", "make.kwargs={'frame_stack': 1}"]  # a memory reads single frames
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")

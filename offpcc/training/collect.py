@@ -7,6 +7,7 @@ keeps no state from one episode to the next; `offpcc check` reports whether it d
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.core import Memory, Step
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.wrapper_chain import name_of
@@ -55,6 +57,8 @@ class Transition(NamedTuple):
 class EpsilonGreedyActor:
     """Acts with the mode of an actor's policy, or with probability epsilon by a random action.
 
+    The actor's own share of random actions in tests does not count.
+
     Args:
         actor: the actor.
         epsilon: the probability, for each action by itself.
@@ -70,11 +74,25 @@ class EpsilonGreedyActor:
 
     def act(self, step: Step, memory: Memory = None, **_: bool) -> tuple[np.ndarray, Memory]:
         """Return actions (N, A) and the memory; see `Algorithm.act`."""
-        actions, memory = self._actor.act(step, memory, deterministic=True)
+        with _without_random_actions(self._actor):
+            actions, memory = self._actor.act(step, memory, deterministic=True)
         actions = np.array(actions)
         for number in np.flatnonzero(self._generator.random(len(actions)) < self._epsilon):
             actions[number] = random_action(self._space, self._generator)
         return actions, memory
+
+
+@contextlib.contextmanager
+def _without_random_actions(actor: ActorCritic) -> Iterator[None]:
+    """Let `ValueBased.test_epsilon` be 0 for a while."""
+    if not isinstance(actor, ValueBased):
+        yield
+        return
+    own, actor.test_epsilon = actor.test_epsilon, 0.0
+    try:
+        yield
+    finally:
+        actor.test_epsilon = own
 
 
 def play(

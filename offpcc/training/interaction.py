@@ -7,6 +7,7 @@ import gin
 import numpy as np
 import torch
 
+from offpcc.algorithms import ActorCritic
 from offpcc.config.validation import PositiveInteger, check, rules_of
 from offpcc.core import Algorithm, Memory, Step, Store
 from offpcc.envs.check import LONGEST_EPISODE
@@ -92,8 +93,13 @@ class Interaction:
             else:
                 self._take(number, actions[number], result)
         num_steps = int((~result.crashed).sum())
-        self.num_steps += num_steps
+        self._count(num_steps)
         return num_steps
+
+    def _count(self, num_steps: int) -> None:
+        self.num_steps += num_steps
+        if isinstance(self.algorithm, ActorCritic):
+            self.algorithm.count_steps(num_steps)
 
     def _start(self) -> None:
         self.environments.start(self.over, self.observations)

@@ -152,6 +152,11 @@ class OnlinePhase:
                 f"OfflineToOnline.exploration_noise is {options.exploration_noise:g}, but {name} chooses its actions "
                 f"without this noise; leave it out"
             )
+        if options.exploration_noise is not None and self.algorithm.acts_by_values:
+            raise UserError(
+                f"OfflineToOnline.exploration_noise is {options.exploration_noise:g}, but {name} explores by a share "
+                f"of random actions; leave it out, and bind {name}.final_epsilon"
+            )
         for attribute in options.decay:
             if not is_number(getattr(self.algorithm, attribute, None)):
                 numbers = sorted(key for key, value in vars(self.algorithm).items() if is_number(value))

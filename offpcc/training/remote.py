@@ -14,6 +14,7 @@ import torch
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import build_actor
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.core import Store
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.vector.local import LocalEnvironments
@@ -39,6 +40,7 @@ class Task(NamedTuple):
         longest_episode: see `Interaction`.
         timeout: maximum seconds of a step; None for no limit.
         num_steps: the run's environment steps so far, for messages.
+        epsilon: share of random actions of an agent that acts by its Q network; else None.
     """
 
     policy: Any
@@ -48,6 +50,7 @@ class Task(NamedTuple):
     longest_episode: int
     timeout: float | None
     num_steps: int
+    epsilon: float | None
 
 
 class Policy(NamedTuple):
@@ -106,6 +109,8 @@ class _Player:
             for name, part in self.algorithm.actor_parts().items():
                 part.load_state_dict(ray.get(task.policy).file["weights"][name])
             self.algorithm._mirror, self.version = "unknown", task.version
+        if isinstance(self.algorithm, ValueBased) and task.epsilon is not None:  # an actor does not know all steps
+            self.algorithm.fix_epsilon(task.epsilon)
         self.interaction.num_steps, self.taken = task.num_steps, []
         while not (self.taken and (self.interaction.over[0] or self._is_stretch)):
             with _ended_after(task.timeout):
@@ -197,7 +202,7 @@ class RemoteInteraction(Interaction):
             store.push(before, action, float(reward), after, terminated, truncated, env=number, is_first=bool(is_first))
         self.returns[number] += reward
         self.lengths[number] += 1
-        self.num_steps += 1
+        self._count(1)
         self.over[:] = False
         self.over[number] = terminated or truncated
         if self.over[number]:
@@ -228,9 +233,12 @@ class RemoteInteraction(Interaction):
         idle = [number for number in range(self.num_envs) if number not in busy]
         if idle:
             self._publish()
+        epsilons: list[float | None] = [None] * self.num_envs
+        if isinstance(self.algorithm, ValueBased):
+            epsilons = self.algorithm.epsilons(self.num_envs).tolist()
         for number in idle:
             own = self.environments.seeds[number], self.longest_episode, self.environments.timeout, self.num_steps
-            task = Task(self._policy, self.version, explore_at_random, *own)
+            task = Task(self._policy, self.version, explore_at_random, *own, epsilons[number])
             self.environments.workers[number].send(play, task)
             self._playing[number] = None
 

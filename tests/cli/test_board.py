@@ -71,6 +71,20 @@ def test_new_rows_of_a_run_are_written_once(tmp_path, monkeypatch):
     assert written == [100, 200, 300, 400, 500, 600]
 
 
+def test_a_run_that_begins_later_stays_in_the_temporary_folder(tmp_path):
+    results, place = tmp_path / "results", tmp_path / "a" / "b" / "events"
+    run = write_run(results / "first", 1)
+    board = Board([results], place)
+    board.update()
+    write_run(results / "second", 3)
+    assert board.update() == 2
+    assert {file.relative_to(place).parts[0] for file in place.rglob("events.out*")} == {"1", "results"}
+    assert len(list(tmp_path.rglob("events.out*"))) == 2
+    assert (place / "results" / "second" / "pendulum-p-v0" / "td3" / "3").is_dir()
+    Board([run], tmp_path / "alone").update()
+    assert [file.parent.name for file in (tmp_path / "alone").rglob("events.out*")] == ["1"]
+
+
 def test_no_runs_and_a_taken_port_are_one_message(launch, tmp_path):
     code, _, err = launch("board", tmp_path)
     assert code == 2 and "no runs in" in err

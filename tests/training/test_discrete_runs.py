@@ -1,14 +1,23 @@
 """Runs with discrete actions: every algorithm trains, resumes, records, and learns what only it can solve."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 from conftest import rows, run_folder
+from gymnasium.spaces import Box, Discrete
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.agent import build_actor
 from offpcc.algorithms.variants import TABLE
+from offpcc.core import Step
 from offpcc.data import ReplayBuffer
 from offpcc.data.datasets.load import load
+from offpcc.training.collect import EpsilonGreedyActor
+from offpcc.training.loggers import Loggers
+from offpcc.training.remote import RemoteInteraction
 from offpcc.utils.errors import UserError
 
 ONLINE, OFFLINE = ("dqn", "qrdqn", "dsac"), ("dbc", "dbcq", "dcql", "dcrr")
@@ -124,6 +133,7 @@ def test_stored_actions_are_those_that_were_pushed():
     env = offpcc.make("cartpole-v0", scale_actions=True)
     buffer = ReplayBuffer(env.observation_space, env.action_space, capacity=100, batch_size=50)
     observation, _ = env.reset(seed=1)
+    env.action_space.seed(1)  # the pole falls after nine equal actions
     pushed = []
     for _ in range(10):
         action = env.action_space.sample()
@@ -148,3 +158,67 @@ def test_memory_holds_a_pole_whose_velocity_is_hidden(algo):
     learner = offpcc.build("cartpole-p-v0", algo, seed=1)
     agent = learner.train()
     assert np.mean(offpcc.evaluate(agent, "cartpole-p-v0", episodes=20).returns) > 150.0
+
+
+@pytest.mark.parametrize("algo", ["dqn", "rdqn"])
+def test_epsilon_falls_with_all_steps_of_training_random_ones_too_and_with_no_others(algo):
+    bindings = ("Recurrent.hidden_dim=4", "Recurrent.num_layers=1", "ActorCritic.hidden_dims=(4,)")
+    offpcc.configure(None, *bindings, "ValueBased.epsilon_steps=200")
+    learner = offpcc.build("cartpole-p-v0", algo, seed=1)
+    settings = {"num_steps_per_epoch": 60, "num_test_episodes_per_epoch": 1, "updates_per_step": 0.05}
+    agent = learner.train(logger=Loggers([]), num_epochs=2, update_after=50, **settings)
+    assert learner.algorithm.epsilon.taken == 120
+    assert learner.algorithm.epsilon() == pytest.approx(1.0 - 0.95 * 120 / 200)
+    for _ in range(5):
+        agent.act(np.zeros(2, np.float32), deterministic=False)
+    assert learner.algorithm.epsilon.taken == 120
+
+
+def test_actors_on_other_machines_get_the_share_of_random_actions_of_their_place(monkeypatch):
+    box, choices = Box(-1, 1, (2,), np.float32), Discrete(2)
+    learner = ALGORITHMS["dqn"](
+        box, choices, initial_epsilon=0.5, final_epsilon=0.1, epsilon_steps=100, epsilon_ladder=7.0
+    )
+    tasks = []
+    workers = [SimpleNamespace(send=lambda _, task, number=number: tasks.append((number, task))) for number in range(3)]
+    environments = SimpleNamespace(
+        num_envs=3, workers=workers, seeds=[0, 1, 2], timeout=None, action_space=choices, name="here"
+    )
+    interaction = RemoteInteraction(environments, learner, buffer=None)
+    monkeypatch.setattr(interaction, "_publish", lambda: None)
+    interaction._give_tasks(False)
+    assert [task.epsilon for _, task in tasks] == pytest.approx([0.5, 0.5**4.5, 0.5**8])
+    one = (np.zeros(2), np.zeros(2), 1.0, np.zeros(2), False, False, False)
+    interaction.stores = []
+    interaction._rest, interaction._left = iter([one] * 50), 50
+    for _ in range(50):
+        interaction.step(False)
+    interaction._playing.clear()
+    interaction._give_tasks(False)
+    assert [task.epsilon for _, task in tasks[3:]] == pytest.approx([0.3, 0.3**4.5, 0.3**8])
+    copy = build_actor(learner.actor_file(), "a copy")
+    copy.fix_epsilon(tasks[-1][1].epsilon)
+    assert copy.epsilons(1) == pytest.approx([0.3**8])
+
+
+def test_a_random_action_of_bcq_may_be_any_and_its_targets_are_always_constrained():
+    box, choices = Box(-1, 1, (2,), np.float32), Discrete(4)
+    agent = ALGORITHMS["dbcq"](box, choices, threshold=1.0, test_epsilon=1.0)
+    seen = Step(np.zeros((1, 2)), np.zeros((1, 4)), np.zeros((1, 1)), np.zeros(1))
+    drawn = [int(agent.act(seen, deterministic=True)[0].argmax()) for _ in range(200)]
+    assert all(30 <= drawn.count(action) <= 75 for action in range(4))
+    assert agent._mirror is not None and agent._mirror != "unknown"
+    noise = torch.tensor([[[0.0, 0.0, 0.0, 0.0]], [[1e9, 5e8, 2e9, 1e8]]])
+    chosen = agent.actor.choose(torch.zeros(2, 1, 2), noise).argmax(-1)
+    assert int(chosen[1]) == 2 and int(chosen[0]) == int(agent.actor.imitation(torch.zeros(2)).argmax())
+    with pytest.raises(UserError, match=r"DiscreteBCQ\.double is False.*leave it out"):
+        ALGORITHMS["dbcq"](box, choices, double=False)
+
+
+def test_collected_random_actions_are_those_of_collect_alone():
+    box, choices = Box(-1, 1, (2,), np.float32), Discrete(2)
+    agent = ALGORITHMS["dqn"](box, choices, test_epsilon=1.0)
+    greedy = EpsilonGreedyActor(agent, 0.0, choices, np.random.default_rng(0))
+    seen = Step(np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 1)), np.zeros(1))
+    assert len({int(greedy.act(seen)[0].argmax()) for _ in range(30)}) == 1
+    assert agent.test_epsilon == 1.0

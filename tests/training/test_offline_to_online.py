@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import merged, rows
+from gymnasium.spaces import Box, Discrete
 from matplotlib.axes import Axes
 from test_resume import assert_same, tensors
 
@@ -22,7 +23,7 @@ from offpcc.networks.layers import EnsembleLayerNorm
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.online import loss_at_switch, switch_of, take_over
+from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, switch_of, take_over
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
@@ -490,6 +491,13 @@ def test_wrong_settings_are_refused(binding, words, online, tmp_path):
     code, _, err = online("iql", bindings=(binding,))
     assert code == 2 and words in err and err.count("\n") == 1, err
     assert not (tmp_path / "results").exists()
+
+
+def test_the_share_of_random_actions_is_no_exploration_noise():
+    learner = find_algorithm("dcql")(Box(-1, 1, (2,), np.float32), Discrete(3))
+    options = OnlineOptions(exploration_noise=0.0)
+    with pytest.raises(UserError, match=r"bind DiscreteCQL\.final_epsilon"):
+        OnlinePhase(options, 50_000, learner, None, None, 0)
 
 
 def test_exploration_noise_that_an_algorithm_does_not_read_is_refused(online):

@@ -65,7 +65,7 @@ class Prioritized(BufferBase):
     Args:
         alpha: 0 draws as without priorities.
         beta: first exponent of the importance weights.
-        beta_updates: number of updates in which it grows to 1.
+        beta_updates: number of updates in which it grows to 1; None for a constant exponent.
         eta: share of the maximum; the rest is the mean. A transition has one TD error, so eta has no effect.
         epsilon: smallest priority.
         args, kwargs: see the buffer that is prioritised.
@@ -76,7 +76,7 @@ class Prioritized(BufferBase):
         *args: Any,
         alpha: Fraction = 0.6,
         beta: Fraction = 0.4,
-        beta_updates: PositiveInteger = 100_000,
+        beta_updates: PositiveInteger | None = 100_000,
         eta: Fraction = 0.9,
         epsilon: PositiveNumber = 1e-6,
         **kwargs: Any,
@@ -123,7 +123,8 @@ class Prioritized(BufferBase):
 
         In section 3.4 the default share is 1 / N. Here it is the probability of `draw` without priorities.
         """
-        beta = self.beta + (1.0 - self.beta) * min(self.num_updates / self.beta_updates, 1.0)
+        grown = min(self.num_updates / self.beta_updates, 1.0) if self.beta_updates else 0.0
+        beta = self.beta + (1.0 - self.beta) * grown
         powers = self.powers_of(items)
         weights: Array = (powers / powers.min()) ** -beta
         return weights
