@@ -77,7 +77,7 @@ class EpsilonGreedyActor:
         return actions, memory
 
 
-def play(
+def play_episode(
     env: gymnasium.Env[Any, Any],
     actor: ActorCritic | None,
     seeds: Seeds,
