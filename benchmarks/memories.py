@@ -29,7 +29,7 @@ from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
 from offpcc.networks.cells import CELLS, Cell, run_chunked
 from offpcc.networks.cells.base import PIECE
-from offpcc.networks.numpy_inference import Array, mirror_of, view
+from offpcc.networks.numpy_inference import Array, mirror_of, view_as_numpy
 from offpcc.utils.system import keep_freed_memory
 
 OUT = Path("results/benchmarks/memories.json")
@@ -136,7 +136,7 @@ def acts(cell: Cell, num_in: int) -> Callable[[], float]:
 
 def matrices(cell: Cell) -> list[Array]:
     """What a vector is multiplied by in a step, each (num_in, num_out)."""
-    return [view(weight).T for weight in cell.parameters() if weight.dim() == 2]
+    return [view_as_numpy(weight).T for weight in cell.parameters() if weight.dim() == 2]
 
 
 def multiplies(cell: Cell) -> Callable[[], float]:

@@ -177,7 +177,7 @@ def fql(s: Sizes) -> MLPKernel:
 
 
 def model(s: Sizes) -> MLPKernel:
-    """A model's update: networks/dynamics.py; means and variances of the change of o and of the reward."""
+    """A model's update: networks/gaussian_ensemble.py; means and variances of the change of o and of the reward."""
     networks = (OBS + A, *s.hidden_dims, 2 * (OBS + 1))
     return [Pass("networks", "o, a", networks, s.num_critics, s.batch_size, s.batch_size, weights=True)]
 

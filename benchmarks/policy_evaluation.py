@@ -22,7 +22,7 @@ import torch
 
 import offpcc
 from benchmarks.machine import in_words, machine, versions
-from offpcc.cli.evaluate_from_data import MOST_CHOSEN, play
+from offpcc.cli.evaluate_from_data import MOST_CHOSEN, measure_returns
 from offpcc.training.policy_evaluation import rank_correlation, regret_at
 from offpcc.training.spec import configured_make
 
@@ -64,7 +64,7 @@ def main() -> None:
         how = {"num_updates": given.updates, "gamma": GAMMA, "seed": given.seed}
         estimate = offpcc.evaluate_from_data(agent, data, given.env, algorithm=sizes, buffer=segments, **how)
         seconds = time.monotonic() - start
-        played = play(agent, configured_make(given.env), GAMMA, given.episodes, 10, 2_000_000, 27_000)
+        played = measure_returns(agent, configured_make(given.env), GAMMA, given.episodes, 10, 2_000_000, 27_000)
         low, high = estimate.interval
         rows.append(
             {"step": step, "value": estimate.value, "low": low, "high": high, **played._asdict(), "seconds": seconds}

@@ -44,9 +44,9 @@ def transitions(num: int, seed: int = 0) -> Transitions:
 
 def of_file(file: Path) -> Transitions:
     """All transitions of a recording, read as offpcc reads it; actions are clipped to [-1, 1]."""
-    from offpcc.data.datasets.load import load  # a clone of the original offpcc has a package of this name
+    from offpcc.data.datasets.load import load_dataset  # a clone of the original offpcc has a package of this name
 
-    data = load(file)
+    data = load_dataset(file)
     kept = data.is_transition
     episodes = np.repeat(np.arange(data.num_episodes), data.lengths)[kept]
     is_last = np.append(episodes[1:] != episodes[:-1], True)

@@ -32,7 +32,7 @@ from offpcc.config.bindings import configurables
 from offpcc.config.hyperparameters import (
     REQUIRED,
     described,
-    find,
+    find_configurable,
     hyperparameters,
     own_parameters,
     sections,
@@ -41,7 +41,7 @@ from offpcc.config.hyperparameters import (
 )
 from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS, LISTED
-from offpcc.training import dynamics  # noqa: F401 (registers its classes)
+from offpcc.training import model_training  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 from offpcc.training.imagination import stat_names
 
@@ -82,7 +82,7 @@ def parameter_table(owner: Any, prefix: str) -> str:
 def parameters(names: str) -> Iterator[str]:
     """Parameters of classes or functions, one table each."""
     for name in names.split():
-        owner = find(name)
+        owner = find_configurable(name)
         text = parameter_table(owner, name)
         yield text or f"`{name}` has no parameters of its own.\n"
 

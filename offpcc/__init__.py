@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from offpcc.envs.make import make
     from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
-    from offpcc.training.dynamics import load_model
     from offpcc.training.experiment import build, configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
+    from offpcc.training.model_training import load_model
     from offpcc.training.results import (
         check,
         check_memory,
@@ -74,7 +74,7 @@ _HOMES = {
     "export": "offpcc.training.export",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
-    "load_model": "offpcc.training.dynamics",
+    "load_model": "offpcc.training.model_training",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
         ("check", "check_memory", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"),

@@ -32,7 +32,7 @@ from offpcc.cli.train import make_spec
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
 from offpcc.config.registry import REGISTRY
-from offpcc.config.validation import check, rules_of
+from offpcc.config.validation import check_arguments, rules_of
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import environments
 from offpcc.networks.cells import CELLS
@@ -269,7 +269,7 @@ def test_a_rule_holds_for_an_object_or_refuses_it_in_one_line(rule):
     taken = []
     for value in OBJECTS:
         try:
-            check("Owner", {"name": rule}, {"name": value})
+            check_arguments("Owner", {"name": rule}, {"name": value})
             taken.append(value)
         except UserError as error:
             assert "\n" not in error.message and len(error.message) < 400
@@ -286,12 +286,12 @@ def test_a_number_that_is_too_large_is_told_what_the_largest_is():
         ({"stop_return": -1e300}, "-1e+300; it has to be from -1e+38 to 1e+38"),
     ):
         with pytest.raises(UserError) as caught:
-            check("train", rules_of(configurables()["offpcc.training.run_fns.train"]), settings_given)
+            check_arguments("train", rules_of(configurables()["offpcc.training.run_fns.train"]), settings_given)
         assert caught.value.message == f"train.{next(iter(settings_given))} is {words}"
     sac = rules_of(REGISTRY["SAC"])
     for sizes, words in (([10**9], "each has to be 1,048,576 or less"), ([4] * 1_001, "1,000 numbers or fewer")):
         with pytest.raises(UserError, match=words):
-            check("SAC", sac, {"hidden_dims": sizes})
+            check_arguments("SAC", sac, {"hidden_dims": sizes})
 
 
 def test_a_thousand_and_more_environments_are_taken():
@@ -303,8 +303,8 @@ def test_a_thousand_and_more_environments_are_taken():
             kind(space, space, num_envs=16_385)
         with pytest.raises(UserError, match="frame_stack is 1024; it has to be 1,000 or less"):
             kind(space, space, frame_stack=1_024)
-    check("train", rules_of(configurables()["offpcc.training.run_fns.train"]), {"num_test_envs": 16_384})
-    check("environments", rules_of(environments), {"num_envs": 16_384})
+    check_arguments("train", rules_of(configurables()["offpcc.training.run_fns.train"]), {"num_test_envs": 16_384})
+    check_arguments("environments", rules_of(environments), {"num_envs": 16_384})
     assert num_envs("16384") == 16_384
     for text in ("0", "16385"):
         with pytest.raises(argparse.ArgumentTypeError, match="from 1 to 16384"):
@@ -325,7 +325,7 @@ TOKENS = [
 def test_any_text_is_read_or_refused_in_one_message(text):
     for whole in (text, f"SAC.lr = {text}"):
         try:
-            loading.load(None, [f"SAC.gamma = 0.5\n{whole}"])
+            loading.load_gin_config(None, [f"SAC.gamma = 0.5\n{whole}"])
         except UserError as error:
             assert "Traceback" not in error.message and len(error.message) < 1_500
         finally:

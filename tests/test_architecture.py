@@ -1,4 +1,4 @@
-"""The structure of the package: imports point one way, and updates never wait for the device."""
+"""The structure of the package: imports point one way, names are unique, and updates never wait for the device."""
 
 import ast
 import re
@@ -144,6 +144,30 @@ def test_names_of_modules(file):
     """None is a name of the standard library."""
     names = file.relative_to(PACKAGE).with_suffix("").parts
     assert not set(names) & (sys.stdlib_module_names - {"__init__"})
+
+
+def test_no_two_public_classes_or_functions_share_a_name():
+    assert not shared_names({module: file.read_text(encoding="utf-8") for module, file in MODULES.items()})
+
+
+def test_a_shared_name_is_found():
+    code = "def load(): pass\ndef _load(): pass\nclass Episode:\n def save(self): pass"
+    assert shared_names({"offpcc.a": code, "offpcc.b": code, "offpcc.c": "async def load(): pass"}) == {
+        "load": ["offpcc.a", "offpcc.b", "offpcc.c"],
+        "Episode": ["offpcc.a", "offpcc.b"],
+    }
+    assert not shared_names({"offpcc.a": "def load(): pass", "offpcc.b": "def _load(): pass\nimport load"})
+
+
+def shared_names(sources):
+    """Names of public classes and functions at the top of several modules, with these modules; from source texts."""
+    modules = {}
+    for module, source in sources.items():
+        for node in ast.parse(source).body:
+            is_definition = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_definition and not node.name.startswith("_"):
+                modules.setdefault(node.name, set()).add(module)
+    return {name: sorted(found) for name, found in modules.items() if len(found) > 1}
 
 
 # No waiting for the device ----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.core import DictShape, PackedDict
-from offpcc.data.checks.check import examine
+from offpcc.data.checks.check import examine_dataset
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
@@ -349,7 +349,7 @@ def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
     def spec(epochs):
         bindings = [f"train.{key} = {value}" for key, value in {**QUICK, "num_epochs": epochs}.items()]
         buffer = {"csac": "ReplayBuffer", "crsac": "RecurrentReplayBuffer"}[algo]
-        loading.load(None, [*bindings, f"{buffer}.batch_size = 4"])
+        loading.load_gin_config(None, [*bindings, f"{buffer}.batch_size = 4"])
         return RunSpec.make(dict_task.NAME, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -376,7 +376,7 @@ def test_a_run_from_data_resumes_exactly(tmp_path):
     def spec(epochs):
         settings = {"num_epochs": epochs, "num_steps_per_epoch": 4, "num_test_episodes_per_epoch": 1}
         bindings = [f"train.{key} = {value}" for key, value in settings.items()]
-        loading.load(None, [*bindings, "RecurrentReplayBuffer.batch_size = 4"])
+        loading.load_gin_config(None, [*bindings, "RecurrentReplayBuffer.batch_size = 4"])
         return RunSpec.make(dict_task.NAME, "crcql", dataset=data, seed=2, algorithm={"hidden_dims": (16, 16)})
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -463,7 +463,7 @@ def test_a_recording_has_an_array_for_each_entry_and_is_read_again(tmp_path):
         assert content["observations/camera"].shape == (300, 3, 16, 16)
         assert content["observations/mirrored"].shape == (300, 2) and content["observations/place"].shape == (300, 1)
         parts = {key: content[f"observations/{key}"][:] for key in content["observations"]}
-    data = offpcc.data.load(file)
+    data = offpcc.data.load_dataset(file)
     assert data.observation_space.is_like(space) and data.num_transitions == 300
     for key, part in space.split(data.observations).items():
         np.testing.assert_array_equal(part, parts[key])
@@ -507,12 +507,12 @@ def test_data_of_the_users_are_read_alike(kind, tmp_path):
         data = offpcc.Dataset.from_arrays(**given)
     elif kind == "npz":
         np.savez(tmp_path / "data.npz", **columns)
-        data = offpcc.data.load(tmp_path / "data.npz")
+        data = offpcc.data.load_dataset(tmp_path / "data.npz")
     else:
         with h5py.File(tmp_path / "data.hdf5", "w") as file:
             for key, value in columns.items():
                 file[key] = value
-        data = offpcc.data.load(tmp_path / "data.hdf5")
+        data = offpcc.data.load_dataset(tmp_path / "data.hdf5")
     np.testing.assert_array_equal(data.observations, expected.observations)
     np.testing.assert_array_equal(data.final_observations, expected.final_observations)
     assert data.num_transitions == expected.num_transitions == 300
@@ -630,7 +630,7 @@ def columns(**changes):
 
 
 def observed(data):
-    return [finding for finding in examine(data).findings if finding.check == "observed"]
+    return [finding for finding in examine_dataset(data).findings if finding.check == "observed"]
 
 
 def test_the_check_of_data_looks_at_every_entry():
@@ -639,9 +639,9 @@ def test_the_check_of_data_looks_at_every_entry():
     assert finding.level == OK
     assert "'camera' is uint8 of shape (3, 8, 9), from 0 to 255" in finding.found
     assert "'hot' is float32 of shape (3,), from 0 to 1; 'place' is float32 of shape (2,), from -" in finding.found
-    names = [spread.what for spread in examine(data).spreads]
+    names = [spread.what for spread in examine_dataset(data).spreads]
     assert names[3:] == ["'hot' 0", "'hot' 1", "'hot' 2", "'place' 0", "'place' 1", "'camera'", "action 0"]
-    sizes = {finding.check: finding.found for finding in examine(data).findings}["size"]
+    sizes = {finding.check: finding.found for finding in examine_dataset(data).findings}["size"]
     assert f"{data.num_bytes:,} bytes" in sizes
 
 
@@ -670,7 +670,9 @@ def test_an_entry_of_data_that_is_odd_is_named(changes, level, words):
 def test_episodes_that_differ_in_their_images_only_are_no_copies():
     given = columns(place=None, hot=None, x=np.tile(np.arange(10.0), 30)[:, None])
     given["actions"][:] = 0.5
-    copies = {finding.check: finding for finding in examine(offpcc.Dataset.from_arrays(**given)).findings}["copies"]
+    copies = {finding.check: finding for finding in examine_dataset(offpcc.Dataset.from_arrays(**given)).findings}[
+        "copies"
+    ]
     assert copies.level == OK, copies
 
 
@@ -733,7 +735,7 @@ def test_whole_numbers_that_may_be_choices_are_told_with_the_call_that_makes_the
         with pytest.raises(UserError, match=words):
             offpcc.build(dict_task.NAME, "cbc", dataset=data)
         env = make(dict_task.NAME, scale_actions=True)
-        fault = {finding.check: finding for finding in examine(data, env=env).findings}["env"]
+        fault = {finding.check: finding for finding in examine_dataset(data, env=env).findings}["env"]
         assert fault.level == FAULT and "'mirrored' is a choice" in fault.found
 
 
@@ -745,7 +747,7 @@ def test_minari_keeps_the_entries(tmp_path, monkeypatch):
     (tmp_path / "minari").mkdir()
     arguments = ["collect", "--env", dict_task.NAME, "--actor", "random", "--steps", "40", "--import", "dict_task"]
     assert main([*arguments, "--out", str(tmp_path / "a.hdf5"), "--minari", "dicts/target-v0"]) == 0
-    data, own = offpcc.data.load("minari:dicts/target-v0"), offpcc.data.load(tmp_path / "a.hdf5")
+    data, own = offpcc.data.load_dataset("minari:dicts/target-v0"), offpcc.data.load_dataset(tmp_path / "a.hdf5")
     assert data.observation_space.is_like(own.observation_space)
     np.testing.assert_array_equal(data.observations, own.observations)
 
@@ -782,15 +784,15 @@ def test_the_space_of_a_file_can_be_given(tmp_path):
     facts = {key: np.concatenate([one[key] for one in played()]) for key in ("actions", "rewards")}
     ends = {"terminals": np.zeros(300, bool), "timeouts": np.arange(300) % 10 == 9}
     np.savez(tmp_path / "own.npz", **columns, **facts, **ends)
-    read = offpcc.data.load(tmp_path / "own.npz", observation_space=space)
+    read = offpcc.data.load_dataset(tmp_path / "own.npz", observation_space=space)
     np.testing.assert_array_equal(read.observations, data.observations)
     assert not [notice for notice in read.notices if notice.kind == "whole numbers"]
     read.save(tmp_path / "whole.hdf5")
-    again = offpcc.data.load(tmp_path / "whole.hdf5")
+    again = offpcc.data.load_dataset(tmp_path / "whole.hdf5")
     assert again.observation_space.is_like(data.observation_space)
     np.savez(tmp_path / "flat.npz", observations=np.zeros((300, 2)), **facts, **ends)
     with pytest.raises(UserError, match=r"flat.npz: observations are no group of entries; leave observation_space out"):
-        offpcc.data.load(tmp_path / "flat.npz", observation_space=space)
+        offpcc.data.load_dataset(tmp_path / "flat.npz", observation_space=space)
 
 
 @pytest.mark.slow
@@ -832,7 +834,7 @@ def test_a_file_that_declares_a_huge_dict_is_refused_before_memory_is_taken():
 
 def test_data_without_its_wrappers_are_refused_where_the_environment_has_some():
     data = offpcc.Dataset.from_episodes(played(12), observation_space=dict_task.DictTarget.observation_space)
-    loading.load(
+    loading.load_gin_config(
         None,
         [
             "make.wrappers = [@gymnasium.FilterObservation]",

@@ -54,7 +54,7 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     """Train an algorithm to `num_epochs`, from its checkpoint if there is one; its folder."""
     env = "pendulum-img-v0" if ALGORITHMS[algo].default_augmentation else "pendulum-p-v0"
     env = "cartpole-p-v0" if ALGORITHMS[algo].is_discrete else env
-    loading.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
+    loading.load_gin_config("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     learner, folder = build(env, algo, seed=5), RunFolder(results, env, algo, 5)
     if folder.checkpoint.exists():
         assert resume(read_checkpoint(folder.checkpoint), learner) == []
@@ -415,7 +415,7 @@ def test_an_actor_that_is_not_the_best_does_not_take_the_place_of_a_best_one_tha
 ):
     returns = iter([9.0, 3.0, 5.0, 4.0])
     monkeypatch.setattr(
-        "offpcc.training.run_fns.summary",
+        "offpcc.training.run_fns.summarize_episodes",
         lambda kind, *rest: {f"{kind}/return": next(returns)} if kind == "test" else {},
     )
     bindings = ["train.num_steps_per_epoch=160", "train.updates_per_step=0.2"]
@@ -500,7 +500,7 @@ def test_generators_that_are_everybodys_go_on_too(tmp_path):
 
 
 def test_dropout_is_for_learning_only():
-    loading.load(None, ["SAC.encoder=@Dropping"])
+    loading.load_gin_config(None, ["SAC.encoder=@Dropping"])
     learner = build("pendulum-p-v0", "sac")
     step = Step(np.ones((1, 2), np.float32), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1))
     actions = {float(learner.algorithm.act(step, deterministic=True)[0][0, 0]) for _ in range(5)}

@@ -56,7 +56,7 @@ def assert_equal_runs(one, two):
 
 def train_to(turn, results, algo, bindings, dataset=None):
     """Train in this process until so many more turns are done, or to the end; its folder."""
-    loading.load("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
+    loading.load_gin_config("test/template_short.gin", merged(*QUICK, *ODD, *bindings))
     small = {"algorithm": {"hidden_dims": (8,)}, "dataset": dataset}
     learner, folder = build("pendulum-p-v0", algo, seed=5, **small), RunFolder(results, "pendulum-p-v0", algo, 5)
     if folder.checkpoint.exists():

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import offpcc
-from offpcc.data.datasets.files import read_file
+from offpcc.data.datasets.files import read_dataset_file
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
@@ -278,12 +278,12 @@ def recorded():
 
 def everything(path):
     """All that can be asked of a file, refusals let by."""
-    for ask in (read_file, raw_arrays):
+    for ask in (read_dataset_file, raw_arrays):
         try:
             data = ask(path)
         except UserError:
             continue
-        for part in (data.infos, data.metadata) if ask is read_file else ():
+        for part in (data.infos, data.metadata) if ask is read_dataset_file else ():
             for name in part:
                 try:
                     part[name]
@@ -333,7 +333,7 @@ def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path):
             file.create_dataset(name, (2**40, *column.shape[1:]), column.dtype, chunks=True)
     tracemalloc.start()
     with pytest.raises(UserError, match="bytes"):
-        read_file(path)
+        read_dataset_file(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**20

@@ -114,7 +114,7 @@ def with_options(*groups: type) -> Callable[[Callable[..., None]], Callable[...,
     return declare
 
 
-def pick(group: type[G], options: dict[str, Any]) -> G:
+def build_option_group(group: type[G], options: dict[str, Any]) -> G:
     """Build an object of the dataclass `group` from its fields among `options`."""
     return group(**{name: options[name] for name in inspect.signature(group).parameters if name in options})
 
@@ -233,7 +233,7 @@ class Construction:
                 f"{type(self).__name__} overrides update_networks, which checks for NaN and applies fused, precision "
                 f"and compile; rename the method to inner_update; it may call super().inner_update(batch)"
             )
-        networks, self.execution = pick(NetworkOptions, options), pick(Execution, options)
+        networks, self.execution = build_option_group(NetworkOptions, options), build_option_group(Execution, options)
         self.device = torch.device(device)
         self.gamma, self.n_step = gamma, n_step
         self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards

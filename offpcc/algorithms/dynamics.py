@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, NonnegativeNumber, NumParts, Size, Sizes, one_of
-from offpcc.envs.termination import Rule, find_rule
-from offpcc.networks.dynamics import ACTIVATIONS, GaussianEnsemble, Prediction
+from offpcc.envs.termination import TerminationRule, find_rule
+from offpcc.networks.gaussian_ensemble import ACTIVATIONS, GaussianEnsemble, Prediction
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 
@@ -136,7 +136,7 @@ class DynamicsModel(nn.Module):
             "elites": torch.arange(num_elites),
         }.items():
             self.register_buffer(name, value)
-        self.rule: Rule | None = None
+        self.rule: TerminationRule | None = None
         self.action_range: tuple[Any, Any] | None = None
         self.facts: dict[str, Any] = {}
         self.to(torch.device(device))

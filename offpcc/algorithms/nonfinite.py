@@ -241,12 +241,12 @@ class NonFiniteGuard:
         for statistic, old in zip(self.statistics, self._before, strict=True):
             statistic.copy_(old)
         if self._is_search:
-            raise NonFiniteError(0, *find(agent, batch, optimizer, loss, gradients), batch)
+            raise NonFiniteError(0, *find_nonfinite(agent, batch, optimizer, loss, gradients), batch)
         self.num_updates += 1
         self.bad_in_a_row += 1
         if self.skips and self.bad_in_a_row < MOST_SKIPPED:
             raise SkippedUpdate
-        raise self._error(agent, batch, self.num_updates, *find(agent, batch, optimizer, loss, gradients))
+        raise self._error(agent, batch, self.num_updates, *find_nonfinite(agent, batch, optimizer, loss, gradients))
 
     def _error(self, agent: Any, batch: Batch, number: int, finding: str, remedy: str) -> NonFiniteError:
         """Return the error, and reset the guard: a caller that catches the error may continue."""
@@ -345,7 +345,7 @@ class NonFiniteGuard:
         self._clear()
 
 
-def find(
+def find_nonfinite(
     agent: Any, batch: Batch, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None]
 ) -> tuple[str, str]:
     """Return a description of the first non-finite tensor of an update, and the remedy.

@@ -112,7 +112,7 @@ class Optimizer:
         weight_decay: float = 0.0,
     ) -> None:
         filled = [(list(parameters), rate) for parameters, rate in groups]
-        self.groups = [Group(parameters, rate, weight_decay) for parameters, rate in filled if parameters]
+        self.groups = [ParameterGroup(parameters, rate, weight_decay) for parameters, rate in filled if parameters]
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.max_grad_norm = max_grad_norm
         self.num_updates = self.num_before = 0
@@ -191,7 +191,7 @@ class Optimizer:
         self.num_before = int(self.num_made()) - self.num_updates if self.groups else 0
 
 
-class Group:
+class ParameterGroup:
     """Parameters with one learning rate, and their Adam step (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1)."""
 
     def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:

@@ -26,7 +26,7 @@ RecurrentOnConvolutional = functools.partial(Recurrent, feature_extractor=Convol
 FROM_IMAGES = {"default_shared_encoder": Convolutional, "default_augmentation": RandomShift}
 
 
-class Entry(NamedTuple):
+class AlgorithmEntry(NamedTuple):
     """Class and kind of an algorithm, by its name for ``--algo``."""
 
     cls: type[ActorCritic]
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     images: bool
 
 
-class Kind(NamedTuple):
+class VariantKind(NamedTuple):
     """One kind of variant: its names, and the attributes of its class."""
 
     class_name: str
@@ -47,10 +47,14 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("Recurrent{}", "r{}", "separate", False, {"default_encoder": Recurrent}, "Each network has its own memory."),
-    Kind("Recurrent{}Sharing", "r{}_s", "shared", False, {"default_shared_encoder": Recurrent}, "All share a memory."),
-    Kind("Convolutional{}", "c{}", None, True, FROM_IMAGES, "It sees images."),
-    Kind(
+    VariantKind(
+        "Recurrent{}", "r{}", "separate", False, {"default_encoder": Recurrent}, "Each network has its own memory."
+    ),
+    VariantKind(
+        "Recurrent{}Sharing", "r{}_s", "shared", False, {"default_shared_encoder": Recurrent}, "All share a memory."
+    ),
+    VariantKind("Convolutional{}", "c{}", None, True, FROM_IMAGES, "It sees images."),
+    VariantKind(
         "ConvolutionalRecurrent{}",
         "cr{}",
         "separate",
@@ -58,7 +62,7 @@ KINDS = (
         {**FROM_IMAGES, "default_encoder": Recurrent},
         "It sees images; each network has its own memory, on shared convolutions.",
     ),
-    Kind(
+    VariantKind(
         "ConvolutionalRecurrent{}Sharing",
         "cr{}_s",
         "shared",
@@ -68,7 +72,7 @@ KINDS = (
     ),
 )
 
-TABLE: dict[str, Entry] = {}
+TABLE: dict[str, AlgorithmEntry] = {}
 
 
 def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images: bool = True) -> None:
@@ -83,7 +87,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         images: whether there are variants that see images.
     """
     remembers = cls.default_encoder is Recurrent
-    TABLE[name] = Entry(cls, name, "separate" if remembers else None, False)
+    TABLE[name] = AlgorithmEntry(cls, name, "separate" if remembers else None, False)
     cls.names = (name, f"c{name}") if images else None
     for kind in KINDS:
         if kind.images and not images:
@@ -101,7 +105,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         attributes["counterpart"] = kind.name.format(cls.counterpart or ("dcql" if cls.is_offline else "dsac"))
         attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
-        TABLE[kind.name.format(short)] = Entry(variant, name, kind.memory, kind.images)
+        TABLE[kind.name.format(short)] = AlgorithmEntry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant
     if remembers:
         cls.counterpart = f"r{cls.counterpart}"

@@ -89,26 +89,26 @@ class ReplacesEnv(ReplacesActor):
     replaced = "env"
 
 
-class Kind(NamedTuple):
+class AllowedValues(NamedTuple):
     """Allowed values of an environment variable."""
 
     pattern: re.Pattern[str]  # of the whole value
     words: str  # after "it has to be"
 
 
-THREADS = Kind(re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*"), "a number of threads, such as 1")
-NAME = Kind(
+THREADS = AllowedValues(re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*"), "a number of threads, such as 1")
+NAME = AllowedValues(
     re.compile(r"[^/\\#?%:\s\0]([^/\\#?%:\0]{0,126}[^/\\#?%:\s\0])?"), "a name of 128 letters at most, none of /\\#?%:"
 )
 ALLOWED = {
-    "OFFPCC_KEEP_MEMORY": Kind(re.compile("[01]"), "0 or 1"),
+    "OFFPCC_KEEP_MEMORY": AllowedValues(re.compile("[01]"), "0 or 1"),
     "OFFPCC_WANDB_PROJECT": NAME,
     "OFFPCC_WANDB_ENTITY": NAME,
-    "WANDB_MODE": Kind(re.compile("online|offline|disabled|dryrun|run|shared"), "online, offline or disabled"),
+    "WANDB_MODE": AllowedValues(re.compile("online|offline|disabled|dryrun|run|shared"), "online, offline or disabled"),
     "OMP_NUM_THREADS": THREADS,
     "MKL_NUM_THREADS": THREADS,
     "OPENBLAS_NUM_THREADS": THREADS,
-    "MUJOCO_GL": Kind(
+    "MUJOCO_GL": AllowedValues(
         re.compile("egl|osmesa|glfw|glx|wgl|cgl|disabled?|enabled?|on|off|true|false|0|1", re.IGNORECASE),
         "egl, osmesa, glfw or disable",
     ),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.envs.faults import FILE as ENVIRONMENT_FAULTS
-from offpcc.training.comparison import differing, settings_of
+from offpcc.training.comparison import differing, settings_of_run
 from offpcc.training.plotting import NoRunsError, Progress, find_runs, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
@@ -34,7 +34,7 @@ LONGEST_FAULT = 20_000  # characters of a file of faults
 NOT_CURVES = ("step", "epoch", "update")
 
 
-def board(folder: Sequence[Path], port: int | None) -> int:
+def run_board(folder: Sequence[Path], port: int | None) -> int:
     """Show runs in a local page until Ctrl-C.
 
     Raises:
@@ -45,7 +45,7 @@ def board(folder: Sequence[Path], port: int | None) -> int:
         with tempfile.TemporaryDirectory(prefix="offpcc-board-") as place:
             shown = Board(folder, Path(place))
             num_runs = shown.update()
-            print(f"{num_runs} run{'s' * (num_runs != 1)} at {serve(Path(place), port)} until Ctrl-C", flush=True)
+            print(f"{num_runs} run{'s' * (num_runs != 1)} at {serve_board(Path(place), port)} until Ctrl-C", flush=True)
             while True:
                 shown.add_videos()
                 time.sleep(PAUSE)
@@ -57,7 +57,7 @@ def board(folder: Sequence[Path], port: int | None) -> int:
     return 0
 
 
-def serve(place: Path, port: int | None) -> str:
+def serve_board(place: Path, port: int | None) -> str:
     """Start TensorBoard's server for a folder of event files, in a thread, and return the address of the page.
 
     Raises:
@@ -116,12 +116,12 @@ class Board:
             try:
                 progress = read_progress(run / "progress.csv")
             except UserError as error:
-                self.add(run, text(str(error)))
+                self.add(run, make_fault_event(str(error)))
                 continue
             self.add(run, scalars(progress, self.num_rows.get(run, 0)))
             self.num_rows[run] = max(len(progress["step"]), self.num_rows.get(run, 0))
             if fault := faults(run, status):
-                self.add(run, text(fault))
+                self.add(run, make_fault_event(fault))
         for run, found in table_of_settings(runs).items() if is_new else ():
             if self.settings.get(run) != found:
                 self.settings[run] = found
@@ -137,7 +137,7 @@ class Board:
                 try:
                     self.add(run, image(file))
                 except Exception as error:  # of the decoder, which raises its own ones
-                    self.add(run, text(f"{file.name} cannot be shown: {first_line(error)}"))
+                    self.add(run, make_fault_event(f"{file.name} cannot be shown: {first_line(error)}"))
 
 
 def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
@@ -148,7 +148,7 @@ def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     settings: dict[Path, Mapping[str, str]] = {run: {} for run in runs}
     for run in runs:
         with contextlib.suppress(UserError):  # of a damaged config
-            settings[run] = settings_of(run) or {}
+            settings[run] = settings_of_run(run) or {}
     names = differing(list(settings.values())) if len(runs) > 1 else []
     table: dict[Path, dict[str, Any]] = {}
     for run in runs:
@@ -232,7 +232,7 @@ def scalars(progress: Progress, begin: int) -> list[dict[str, Any]]:
     return events
 
 
-def text(markdown: str) -> list[dict[str, Any]]:
+def make_fault_event(markdown: str) -> list[dict[str, Any]]:
     """Return the event of a fault; it takes the place of the one before it."""
     from torch.utils.tensorboard import summary
 

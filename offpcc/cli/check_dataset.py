@@ -14,7 +14,7 @@ from rich.text import Text
 
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
-from offpcc.data.checks.check import examine, refused
+from offpcc.data.checks.check import examine_dataset, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
@@ -23,7 +23,7 @@ from offpcc.envs.guard import opened
 from offpcc.training import experiment  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import check_steps, configured_make
-from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save
+from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save_figure
 from offpcc.utils.findings import FAULT, WARNING, Finding
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BARS = 30  # bars of a histogram: enough to show two levels of skill, few enough for 100 episodes
 
 
-def tell(console: Console, findings: Iterable[Finding]) -> None:
+def print_findings(console: Console, findings: Iterable[Finding]) -> None:
     """Print the findings of a check."""
     for finding in findings:
         style = {FAULT: "bold red", WARNING: "yellow"}.get(finding.level, "green")
@@ -59,7 +59,7 @@ def check_dataset(
     """
     if output:
         check_picture(output, "--output", "returns.png")
-    bindings = loading.load(config, gin, modules=modules)
+    bindings = loading.load_gin_config(config, gin, modules=modules)
     console, data = Console(), None
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
@@ -73,9 +73,9 @@ def check_dataset(
                 check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
                 data = data.first_steps(dataset_steps)
             data = data.fraction(dataset_fraction)
-            diagnosis = examine(data, env=made)
+            diagnosis = examine_dataset(data, env=made)
             check_unused_bindings(bindings)
-    tell(console, [*diagnosis.findings, *diagnosis.advice])
+    print_findings(console, [*diagnosis.findings, *diagnosis.advice])
     if diagnosis.spreads:
         # Outside a terminal, do not cut the numbers.
         wide = console if console.is_terminal else Console(width=max(console.width, 120))
@@ -111,10 +111,10 @@ def _row_of_its_own(spread: Spread) -> object:
 def _draw_into(data: Dataset, file: Path) -> None:
     with explain_picture_errors(file, "--output", "returns.png"):
         file.parent.mkdir(parents=True, exist_ok=True)
-        draw(data, file)
+        draw_histograms(data, file)
 
 
-def draw(data: Dataset, file: Path) -> None:
+def draw_histograms(data: Dataset, file: Path) -> None:
     """Draw histograms of the returns and lengths of the episodes.
 
     Args:
@@ -128,7 +128,7 @@ def draw(data: Dataset, file: Path) -> None:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        save(_histograms(data), file)
+        save_figure(_histograms(data), file)
 
 
 def _histograms(data: Dataset) -> Figure:

@@ -17,22 +17,21 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import env_label, find_actor
+from offpcc.cli.commands import add_simulator_version, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import PackedDict, has_images
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.datasets.minari import check_id
 from offpcc.data.recording.episode_log import is_unfinished
-from offpcc.data.recording.hdf5_writer import check_new, check_output, read_finished
-from offpcc.data.recording.metadata import resume_settings, settings_of
-from offpcc.data.recording.minari_writer import check_new as check_new_minari
-from offpcc.data.recording.minari_writer import minari_folder, write_minari
+from offpcc.data.recording.hdf5_writer import check_new_hdf5, check_output, read_finished
+from offpcc.data.recording.metadata import resume_settings, settings_of_recording
+from offpcc.data.recording.minari_writer import check_new_minari, minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import LISTED
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded, opened
-from offpcc.training.collect import Seeds, play
+from offpcc.training.collect import Seeds, play_episode
 from offpcc.training.evaluation import open_environment
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers.console import started
@@ -48,7 +47,7 @@ REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
 ATARI_STACK = (4, 84, 84)  # shape of an observation of a preprocessed game
 
 
-def collect(
+def record_dataset(
     env: str,
     actor: str,
     steps: int,
@@ -75,7 +74,7 @@ def collect(
     minari = None if minari is None else minari.removeprefix(MINARI)
     check_output(file)
     if not resume:
-        check_new(file)
+        check_new_hdf5(file)
     there = read_finished(file)[1] if file.is_file() and not is_unfinished(file) else 0
     if there > steps:
         raise UserError(
@@ -93,7 +92,7 @@ def collect(
     agent: ActorCritic | None = None
     if actor == RANDOM:
         refuse_without_effect(deterministic, device, threads, epsilon)
-        loading.load(config, [], modules=modules)
+        loading.load_gin_config(config, [], modules=modules)
         acting = "random actions"
         facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
     else:
@@ -104,10 +103,10 @@ def collect(
         open_environment(make_env, agent, shows_state=True) if agent else make_env(scale_actions=True)
     ) as played_in:
         if there == steps:
-            resume_settings(settings_of(played_in, facts), read_finished(file)[0], file)
+            resume_settings(settings_of_recording(played_in, facts), read_finished(file)[0], file)
             print(f"{file} is finished, with {there:,} steps; there is nothing left to record")
         else:
-            print(f"recording {acting} in {env_label(name)}", flush=True)
+            print(f"recording {acting} in {add_simulator_version(name)}", flush=True)
             with closing(Recorder(file, played_in, metadata=facts, resume=resume)) as recorder:
                 if recorder.message is not None:
                     print(recorder.message, flush=True)
@@ -115,7 +114,7 @@ def collect(
                 try:
                     with signals.deferred():
                         record(recorder, played, agent, steps, seed, deterministic, episode_options(), epsilon)
-                        tell(recorder.merge())
+                        print_recording(recorder.merge())
                 except EnvironmentFault as fault:
                     raise fault.in_run(None) from fault.cause
                 except signals.Interrupted as stop:
@@ -213,7 +212,7 @@ def record(
     with showing_progress(num_steps, total) as show:
         while num_steps < total:
             seeds = Seeds.of(seed, recorder.num_episodes)
-            for transition in play(env, agent, seeds, deterministic, longest_episode, epsilon):
+            for transition in play_episode(env, agent, seeds, deterministic, longest_episode, epsilon):
                 signals.poll()
                 recorder.push(*transition)
                 num_steps += 1
@@ -251,7 +250,7 @@ def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int]
         yield never_raising
 
 
-def tell(merged: Merged) -> None:
+def print_recording(merged: Merged) -> None:
     """Print the size and mean return of the recording in one line."""
     mean = f", mean return {merged.mean_return:.1f}" if merged.num_whole else ""
     last = " (and a last one, which was cut)" if merged.num_episodes > merged.num_whole else ""

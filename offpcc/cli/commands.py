@@ -22,24 +22,24 @@ from rich.text import Text
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
-from offpcc.cli.check_dataset import check_dataset, tell
+from offpcc.cli.check_dataset import check_dataset, print_findings
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.data.offline import dataset_options, format_score, read
 from offpcc.envs import LISTED, missing_package
-from offpcc.envs.check import examine
+from offpcc.envs.check import examine_env
 from offpcc.envs.guard import opened
-from offpcc.envs.make import env_options, simulator
+from offpcc.envs.make import env_options, simulator_version
 from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
 from offpcc.envs.tasks import atari
-from offpcc.training.dynamics import load_model
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
-from offpcc.training.model_quality import check_fit, lines, model_quality
+from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
+from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import find_runs, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
@@ -58,7 +58,7 @@ EPISODES = 100  # of `evaluate`
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
-def envs(gallery: Path | None) -> int:
+def run_envs(gallery: Path | None) -> int:
     """Print the table of environments, or draw them."""
     if gallery:
         return _gallery(gallery)
@@ -89,7 +89,7 @@ def _gallery(file: Path) -> int:
     return 0
 
 
-def check(
+def run_check(
     env: str | None,
     dataset: str | None,
     dataset_fraction: float,
@@ -137,7 +137,7 @@ def check(
         for name, value in given.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
-        return check_model(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
+        return check_model_quality(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
     if dataset is not None:
         if not env:
             reject_unused_options(
@@ -148,12 +148,12 @@ def check(
         raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
     part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
     reject_unused_options("--dataset", output=(output, None), **part)
-    bindings = loading.load(config, gin, modules=modules)
+    bindings = loading.load_gin_config(config, gin, modules=modules)
     longest = longest_episode or episode_options()
-    diagnosis = examine(env, steps or STEPS, seed or 0, longest, env_options())
+    diagnosis = examine_env(env, steps or STEPS, seed or 0, longest, env_options())
     check_unused_bindings(bindings)
     console = Console()
-    tell(console, diagnosis.findings)
+    print_findings(console, diagnosis.findings)
     console.print(Text(diagnosis.verdict, "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
 
@@ -179,11 +179,11 @@ def check_agent(
     if json_output:
         print(json.dumps({"env": env, "actor": str(file), "picture": str(output), **found.plain()}, indent=2))
         return 0
-    print(f"{file} in {env_label(env)}", textwrap.fill(str(found), 110), output, sep="\n")
+    print(f"{file} in {add_simulator_version(env)}", textwrap.fill(str(found), 110), output, sep="\n")
     return 0
 
 
-def check_model(
+def check_model_quality(
     file: Path,
     dataset: str,
     env: str | None,
@@ -198,19 +198,19 @@ def check_model(
     Raises:
         UserError: the model or the data cannot be read, or they do not fit.
     """
-    bindings = loading.load(config, gin, modules=modules)
+    bindings = loading.load_gin_config(config, gin, modules=modules)
     model = load_model(file)
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
     check_unused_bindings(bindings)
     print(model)
-    check_fit(model, data.rows, data.action_range)
-    print(*lines(model_quality(model, data.rows), model), sep="\n")
+    check_model_fits_data(model, data.rows, data.action_range)
+    print(*format_quality(model_quality(model, data.rows), model), sep="\n")
     return 0
 
 
-def plot(
+def run_plot(
     folder: Sequence[Path], output: Path, metric: str, grid: bool = False, average: int = 1, final: bool = False
 ) -> int:
     """Draw learning curves and print their final values."""
@@ -236,7 +236,7 @@ def plot(
     return 0
 
 
-def report(
+def run_report(
     folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str, track: bool = False
 ) -> int:
     """Write a table, a figure and a JSON file that compare runs, and print the table; log them with `track`."""
@@ -259,7 +259,7 @@ def describe_losses(losses: Sequence[Loss]) -> str:
     return f"drop in the first {DROP_STEPS:,} environment steps: {np.mean(drops):.1f}{each}; regret: {regret}"
 
 
-def evaluate(
+def run_evaluate(
     folder: Sequence[Path],
     episodes: int,
     env: str | None,
@@ -300,7 +300,7 @@ def evaluate(
         if json_output:
             print(json.dumps(of_data.as_plain_data(from_data, policies), indent=2))
         else:
-            of_data.tell(policies)
+            of_data.print_values(policies)
         return 0
     fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
     reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
@@ -312,9 +312,9 @@ def evaluate(
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
         env, file, results = _evaluate(folder[0], *given)
     if json_output:
-        print(json.dumps(summary(env, file, results, range(seed, seed + episodes)), indent=2))
+        print(json.dumps(summarize_evaluation(env, file, results, range(seed, seed + episodes)), indent=2))
         return 0
-    print(f"{file} in {env_label(env)}")
+    print(f"{file} in {add_simulator_version(env)}")
     tell_returns(env, results)
     return 0
 
@@ -339,7 +339,7 @@ def play_forever(
         raise UserError(f"--forever plays one actor, and {shown(folder[1])} is a second; leave it out")
     env, file, actor = _load(folder[0], env, config, modules, device, threads)
     shows = render and has_screen()
-    print(f"{file} in {env_label(env)}, until Ctrl-C", flush=True)
+    print(f"{file} in {add_simulator_version(env)}, until Ctrl-C", flush=True)
     if render and not shows:
         print("there is no screen here, so the episodes are played without a window", flush=True)
     results: list[EpisodeResult] = []
@@ -415,7 +415,7 @@ def _evaluate_from_data(
     played = None
     if env and episodes:
         how = (episodes, num_envs, seed, episode_options())
-        played = of_data.play(actor, configured_make(env), estimate.gamma, *how)
+        played = of_data.measure_returns(actor, configured_make(env), estimate.gamma, *how)
     return of_data.Evaluated(file, env, estimate, played)
 
 
@@ -434,7 +434,9 @@ def _printing_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def summary(env: str, file: Path, results: Sequence[EpisodeResult], seeds: Sequence[int]) -> dict[str, Any]:
+def summarize_evaluation(
+    env: str, file: Path, results: Sequence[EpisodeResult], seeds: Sequence[int]
+) -> dict[str, Any]:
     """Return the episodes of an actor, and their statistics, as plain data.
 
     Args:
@@ -451,7 +453,7 @@ def summary(env: str, file: Path, results: Sequence[EpisodeResult], seeds: Seque
         interval = {"low": low, "high": high, "level": 0.95, "method": method}
     return {
         "env": env,
-        "simulator": simulator() or None,
+        "simulator": simulator_version() or None,
         "actor": str(file),
         "num_episodes": len(results),
         "mean": float(returns.mean()),
@@ -488,7 +490,7 @@ def find_actor(
     return run, file / run.actor().name if file.is_dir() else file
 
 
-def export_actor(folder: Path, out: Path | None, env: str | None, config: str | None, modules: Sequence[str]) -> int:
+def run_export(folder: Path, out: Path | None, env: str | None, config: str | None, modules: Sequence[str]) -> int:
     """Export a saved actor, and print its inputs and outputs.
 
     Raises:
@@ -524,9 +526,9 @@ def tell_returns(env: str, results: list[EpisodeResult]) -> None:
     print(overview(results) + format_score(env, sum(result.episode_return for result in results) / len(results)))
 
 
-def env_label(env: str) -> str:
+def add_simulator_version(env: str) -> str:
     """Return the name of an environment with the version of its simulator, because scores depend on the version."""
-    return f"{env} ({version})" if (version := simulator()) else env
+    return f"{env} ({version})" if (version := simulator_version()) else env
 
 
 def reject_unused_options(needed: str, **given: tuple[Any, Any]) -> None:

@@ -28,7 +28,7 @@ REDRAWN_AFTER = 0.1  # seconds
 PRINTED_AFTER = 30.0  # seconds, outside of a terminal
 
 
-def convert(
+def run_convert(
     source: str,
     task: str,
     run_id: int = 1,

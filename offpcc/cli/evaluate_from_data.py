@@ -53,7 +53,7 @@ def expand(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-def play(
+def measure_returns(
     actor: ActorCritic, make_env: MakeAnyEnv, gamma: float, num_episodes: int, num_envs: int, seed: int, longest: int
 ) -> Played:
     """Play episodes, and return their mean returns; see `evaluate_actor`."""
@@ -105,7 +105,7 @@ def as_plain_data(data: str, policies: Sequence[Evaluated]) -> dict[str, Any]:
     return {**facts, "policies": [plain(one) for one in ranking(policies)], "metrics": metrics(policies)}
 
 
-def tell(policies: Sequence[Evaluated]) -> None:
+def print_values(policies: Sequence[Evaluated]) -> None:
     """Print values, true returns and metrics."""
     for number, one in enumerate(ranking(policies), 1):
         print(f"{number}. {one.actor}: {one.estimate}")

@@ -13,7 +13,7 @@ from offpcc.envs.guard import opened
 from offpcc.envs.make import make
 from offpcc.envs.registration import is_installed
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import save
+from offpcc.utils.figures import save_figure
 from offpcc.utils.spaces import random_action
 
 NUM_STEPS = 20  # environment steps before the frame
@@ -103,7 +103,7 @@ def _save(pictures: list[Picture], file: Path) -> None:
             seen.spines[:].set_color("white")
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color="0.75", linewidth=0.6)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _num_columns(num: int) -> int:

@@ -22,16 +22,16 @@ from offpcc.cli.commands import find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.data.datasets.columns import Array
-from offpcc.data.datasets.metadata import text
+from offpcc.data.datasets.metadata import read_metadata_text
 from offpcc.data.offline import OfflineDataset, dataset_options, load_unchanged, read
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import check_output, write_recording
 from offpcc.envs.guard import opened
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import ActionScale
-from offpcc.training.dynamics import load_model
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.model_quality import check_fit
+from offpcc.training.model_quality import check_model_fits_data
+from offpcc.training.model_training import load_model
 from offpcc.training.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
@@ -72,7 +72,7 @@ def imagine(
     agent: ActorCritic | None = None
     if actor == collect.RANDOM:
         collect.refuse_without_effect(deterministic, None, 1)
-        loading.load(config, [], modules=modules)
+        loading.load_gin_config(config, [], modules=modules)
     else:
         run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}")
         agent = load_actor(file, used)
@@ -84,11 +84,11 @@ def imagine(
     with torch_settings(used, threads):
         world = load_model(model, used)
         data, seen_through = read_as(dataset, env)
-        check_fit(world, data.rows, data.action_range)
+        check_model_fits_data(world, data.rows, data.action_range)
         if agent is not None:
             check_actor(agent, actor, world)
         length = rollout_length or ROLLOUT_LENGTH
-        low, high = bounds_of(world)
+        low, high = find_action_bounds(world)
         played_in = env or data.recorded_in
         facts |= {
             "imagined": True,
@@ -111,7 +111,7 @@ def imagine(
         acting = collect.RANDOM if agent is None else str(facts["actor"])
         print(f"imagining episodes of {acting} in {model}, from {data.name} on", flush=True)
         imagination = ImaginedEpisodes(world, data.rows, agent, length, seed, deterministic)
-        episodes = play(imagination, steps, ActionScale.of(low, high))
+        episodes = imagine_episodes(imagination, steps, ActionScale.of(low, high))
     num_whole = sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def imagine(
             write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
     except OSError as error:
         raise UserError(f"{out} cannot be written ({first_line(error)}); name a file elsewhere") from error
-    tell(imagination, episodes, steps)
+    print_endings(imagination, episodes, steps)
     print(f"data set {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
@@ -136,7 +136,7 @@ def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         with download_bar(Console()) as bar:
             recorded = load_unchanged(dataset, options, bar)
-        seen_through = text(recorded.metadata, "seen_through", recorded.name)
+        seen_through = read_metadata_text(recorded.metadata, "seen_through", recorded.name)
         if made is not None:
             seen_through = json.dumps(observation_wrappers(made))
         return read(recorded, made, options), seen_through
@@ -157,7 +157,7 @@ def check_actor(agent: ActorCritic, name: str, model: DynamicsModel) -> None:
         )
     space = agent.action_space
     if isinstance(space, spaces.Box) and space.is_bounded():
-        theirs, ours = np.stack([space.low.ravel(), space.high.ravel()]), bounds_of(model)
+        theirs, ours = np.stack([space.low.ravel(), space.high.ravel()]), find_action_bounds(model)
         if not np.allclose(theirs, ours, rtol=1e-5):
             raise UserError(
                 f"the actor {name} has actions from {theirs[0].tolist()} to {theirs[1].tolist()}, but the model's are "
@@ -165,13 +165,13 @@ def check_actor(agent: ActorCritic, name: str, model: DynamicsModel) -> None:
             )
 
 
-def bounds_of(model: DynamicsModel) -> Array:
+def find_action_bounds(model: DynamicsModel) -> Array:
     """Return the lowest and the highest action of a model's data, in the units of the recording, (2, A)."""
     bounds = [np.broadcast_to(bound, model.action_dim) for bound in model.action_range or (-1.0, 1.0)]
     return np.asarray(bounds, np.float32)
 
 
-def play(imagination: ImaginedEpisodes, steps: int, scale: ActionScale) -> list[Episode]:
+def imagine_episodes(imagination: ImaginedEpisodes, steps: int, scale: ActionScale) -> list[Episode]:
     """Return episodes with `steps` steps, with actions in the units of the recording; show the progress."""
     episodes: list[Episode] = []
     num_steps = 0
@@ -183,7 +183,7 @@ def play(imagination: ImaginedEpisodes, steps: int, scale: ActionScale) -> list[
     return episodes
 
 
-def tell(imagination: ImaginedEpisodes, episodes: Sequence[Episode], steps: int) -> None:
+def print_endings(imagination: ImaginedEpisodes, episodes: Sequence[Episode], steps: int) -> None:
     """Print how long the episodes are and how they ended."""
     mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
     print(

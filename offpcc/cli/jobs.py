@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TextIO
 
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, tell
+from offpcc.utils.errors import UserError, command_line, print_to_stderr
 
 
 class PrefixedStream(io.TextIOBase):
@@ -121,7 +121,9 @@ def _exit_code(process: BaseProcess) -> int:
     code = process.exitcode or 0
     if code >= 0:
         return code
-    tell(f"{process.name} was ended by signal {-code}; --resume continues from its last checkpoint, if there is one")
+    print_to_stderr(
+        f"{process.name} was ended by signal {-code}; --resume continues from its last checkpoint, if there is one"
+    )
     return 128 - code
 
 

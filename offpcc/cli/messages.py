@@ -14,7 +14,7 @@ from offpcc.cli.params import default_encoders
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS, has_imports
 from offpcc.networks import Convolutional
-from offpcc.training.comparison import Settings, are_same, name_settings, settings_of, used_by
+from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.training.spec import resolve_env_and_dataset
 from offpcc.utils.errors import UserError
@@ -84,7 +84,7 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
 def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Settings] | None:
     """Return the settings of an existing run and those of a command, from their configs; None if one is unknown."""
     try:
-        there = settings_of(folder.path)
+        there = settings_of_run(folder.path)
         load_config(options, folder)
         algorithm = find_algorithm(options.algo)
     except UserError:
@@ -101,14 +101,14 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
     if not file and options.start_from and not folder.config.exists():
         folder = RunFolder.at(options.start_from)
     if not file and folder.config.exists():
-        loading.load(folder.config, options.gin, modules=options.modules, is_trusted=False)
+        loading.load_gin_config(folder.config, options.gin, modules=options.modules, is_trusted=False)
         return
     if not file:
         if options.resume:
             missing = f"{folder.config} is missing; give the config that the run started with, by --config FILE.gin"
             raise UserError(missing if folder.status() else nothing_there(options, folder))
         file, _ = default_config(options)
-    loading.load(file, options.gin, modules=options.modules)
+    loading.load_gin_config(file, options.gin, modules=options.modules)
 
 
 def default_note(options: TrainOptions, folder: RunFolder) -> str:

@@ -8,53 +8,56 @@ from typing import Any
 from offpcc.cli import arguments
 
 COMMANDS = {  # the module of each command, and its help
-    "train": ("offpcc.cli.train:train", "Train an agent, resume a run, or show what it learned. This is the default."),
+    "train": (
+        "offpcc.cli.train:run_train",
+        "Train an agent, resume a run, or show what it learned. This is the default.",
+    ),
     "evaluate": (
-        "offpcc.cli.commands:evaluate",
+        "offpcc.cli.commands:run_evaluate",
         "Print the returns of a saved actor over many episodes, or values of actors from recorded data.",
     ),
     "plot": (
-        "offpcc.cli.commands:plot",
+        "offpcc.cli.commands:run_plot",
         "Draw learning curves: mean and spread over run ids, a line for each setting.",
     ),
     "report": (
-        "offpcc.cli.commands:report",
+        "offpcc.cli.commands:run_report",
         "Compare runs over seeds and tasks: a table with intervals, a figure and a JSON file.",
     ),
-    "board": ("offpcc.cli.board:board", "Show runs in a local page: curves, settings that differ, videos, faults."),
-    "params": ("offpcc.cli.params:params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
-    "envs": ("offpcc.cli.commands:envs", "List the environments, their sizes and what they hide."),
+    "board": ("offpcc.cli.board:run_board", "Show runs in a local page: curves, settings that differ, videos, faults."),
+    "params": ("offpcc.cli.params:run_params", "Print all hyper-parameters of an algorithm: default, meaning, range."),
+    "envs": ("offpcc.cli.commands:run_envs", "List the environments, their sizes and what they hide."),
     "check": (
-        "offpcc.cli.commands:check",
+        "offpcc.cli.commands:run_check",
         "Print the problems of an environment or of recorded data, or how an agent uses its memory. The exit code is 1 "
         "if a problem would spoil learning.",
     ),
     "collect": (
-        "offpcc.cli.recipe:collect",
+        "offpcc.cli.recipe:run_collect",
         "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
     ),
     "convert": (
-        "offpcc.cli.convert:convert",
+        "offpcc.cli.convert:run_convert",
         "Make a data set of recorded Atari games: of RL Unplugged, or the DQN replay data set. It downloads missing "
         "recordings.",
     ),
     "export": (
-        "offpcc.cli.commands:export_actor",
+        "offpcc.cli.commands:run_export",
         "Write a saved actor as ONNX, or for torch.export, with a contract, for machines without offpcc.",
     ),
     "train-model": (
-        "offpcc.cli.train_model:train_model",
+        "offpcc.cli.train_model:run_train_model",
         "Train a model of an environment on recorded data, for algorithms that imagine steps.",
     ),
     "sweep": (
-        "offpcc.cli.sweep:sweep",
+        "offpcc.cli.sweep:run_sweep",
         "Train the runs of a grid or a random search, which a TOML file describes, and rank their settings.",
     ),
     "toy-model": (
-        "offpcc.cli.toy_model:toy_model",
+        "offpcc.cli.toy_model:run_toy_model",
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
-    "zoo": ("offpcc.cli.zoo:zoo", "List the trained agents that come with offpcc, copy one, or play one."),
+    "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--address": {

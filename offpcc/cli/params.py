@@ -13,7 +13,7 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, nearest
-from offpcc.config.hyperparameters import REQUIRED, Hyperparameter, find, hyperparameters, own_parameters
+from offpcc.config.hyperparameters import REQUIRED, Hyperparameter, find_configurable, hyperparameters, own_parameters
 from offpcc.config.registry import REGISTRY
 from offpcc.data import default_buffer
 from offpcc.networks import Convolutional, PassThrough
@@ -22,7 +22,7 @@ from offpcc.networks.cells import CELLS
 from offpcc.training import (
     experiment,  # noqa: F401 (it registers all that gin configures)
 )
-from offpcc.training.dynamics import ModelTraining
+from offpcc.training.model_training import ModelTraining
 from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run
@@ -39,16 +39,16 @@ RUN = {  # functions that gin configures, in each run
 WIDTH = 100  # letters of a printed line
 
 
-class Group(NamedTuple):
+class HyperparameterGroup(NamedTuple):
     """Parameters of one class or function."""
 
     title: str
     parameters: list[Hyperparameter]
 
 
-def params(name: str | None, json_output: bool, modules: Sequence[str]) -> int:
+def run_params(name: str | None, json_output: bool, modules: Sequence[str]) -> int:
     """Print the hyper-parameters behind a name; without a name, all names."""
-    loading.load(None, [], modules=modules)
+    loading.load_gin_config(None, [], modules=modules)
     if name is None:
         if json_output:
             print(json.dumps({"names": names()}, indent=2))
@@ -99,7 +99,7 @@ def names() -> list[str]:
     return [*ALGORITHMS, *CELLS, *sorted(others - {"DeterministicPolicy"})]
 
 
-def groups(name: str) -> list[Group]:
+def groups(name: str) -> list[HyperparameterGroup]:
     """Return the hyper-parameters behind a name, by class.
 
     Args:
@@ -107,41 +107,51 @@ def groups(name: str) -> list[Group]:
     """
     if name in ALGORITHMS or issubclass(REGISTRY.get(name, object), tuple(ALGORITHMS.values())):
         return [one for one in _of_algorithm(find_algorithm(name)) if one.parameters]
-    owner = CELLS.get(name) or find(name)
+    owner = CELLS.get(name) or find_configurable(name)
     if owner is None:
         hint = f"{nearest(name, [*names(), *(cls.__name__ for cls in ALGORITHMS.values())])} `offpcc params`".lstrip()
         raise UserError(f"nothing that gin can configure is called {name!r}; {hint} lists all names")
     found = hyperparameters(owner)
     short = getattr(owner, "__name__", name)
-    return [Group(f"{name}: no parameters" if not found else _title(owner, name if name in RUN else short), found)]
+    return [
+        HyperparameterGroup(
+            f"{name}: no parameters" if not found else _title(owner, name if name in RUN else short), found
+        )
+    ]
 
 
-def _of_algorithm(cls: Any) -> Iterator[Group]:
+def _of_algorithm(cls: Any) -> Iterator[HyperparameterGroup]:
     """Yield the groups of an algorithm: itself and its base classes, its encoders, its buffer, and the run."""
     for place in cls.__mro__:
         if place is cls or place in (*REGISTRY.values(), DeterministicPolicy):
             title = cls.__name__ if place is cls else f"{cls.__name__}, inherited from {place.__name__}"
-            yield Group(title, hyperparameters(place, cls.__name__, own=True) if own_parameters(place) else [])
+            yield HyperparameterGroup(
+                title, hyperparameters(place, cls.__name__, own=True) if own_parameters(place) else []
+            )
     encoders = default_encoders(cls)
     for encoder in encoders:
-        yield Group(_title(encoder), hyperparameters(encoder))
+        yield HyperparameterGroup(_title(encoder), hyperparameters(encoder))
     has_memory = any(not getattr(encoder, "memoryless", True) for encoder in encoders)
     if has_memory:
         for short, cell in CELLS.items():
             if inspect.isclass(cell):
-                yield Group(f"{cell.__name__}: the memory of Recurrent.cell = {short!r}", hyperparameters(cell))
+                yield HyperparameterGroup(
+                    f"{cell.__name__}: the memory of Recurrent.cell = {short!r}", hyperparameters(cell)
+                )
     if Convolutional in encoders:
-        yield Group(_title(RandomShift), hyperparameters(RandomShift))
+        yield HyperparameterGroup(_title(RandomShift), hyperparameters(RandomShift))
     for buffer in (x for x in default_buffer(not has_memory, cls.draws_by_priority).__mro__ if x in REGISTRY.values()):
-        yield Group(_title(buffer), hyperparameters(buffer))
+        yield HyperparameterGroup(_title(buffer), hyperparameters(buffer))
     for short in RUN:
         if short != "Imagination" or cls.imagination is not None:
-            yield Group(_title(find(short), short), hyperparameters(find(short)))
+            yield HyperparameterGroup(
+                _title(find_configurable(short), short), hyperparameters(find_configurable(short))
+            )
     if cls.imagination is not None:
         for part in (DynamicsModel, ModelTraining):
-            yield Group(_title(part), hyperparameters(part))
+            yield HyperparameterGroup(_title(part), hyperparameters(part))
     for schedule in (LinearDecay, CosineDecay):
-        yield Group(
+        yield HyperparameterGroup(
             f"{schedule.__name__}: a learning rate, as in lr = @{schedule.__name__}()", hyperparameters(schedule)
         )
 

@@ -27,11 +27,10 @@ from offpcc.cli.messages import TrainOptions, load_config
 from offpcc.config import loading
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.load import MINARI, load
+from offpcc.data.datasets.load import MINARI, load_dataset
 from offpcc.data.datasets.minari import check_id
 from offpcc.data.recording.hdf5_writer import read_finished
-from offpcc.data.recording.minari_writer import check_new as check_new_minari
-from offpcc.data.recording.minari_writer import minari_folder, write_minari
+from offpcc.data.recording.minari_writer import check_new_minari, minari_folder, write_minari
 from offpcc.envs.guard import opened
 from offpcc.training.fit import fit
 from offpcc.training.plotting import read_progress
@@ -49,7 +48,7 @@ RUN, REPLAY = "run", "replay.hdf5"  # the folder of training in that of the reci
 KIND = "KIND"  # in a Minari id
 
 
-def collect(
+def run_collect(
     recipe: str | None = None,
     actor: str | None = None,
     algo: str | None = None,
@@ -78,7 +77,7 @@ def collect(
                     raise UserError(f"--{name} has no effect with --model, which imagines at once; leave it out")
             return imagine(model, dataset, actor, rollout_length=rollout_length, **options)
         reject_unused_options("--model", dataset=(dataset, None), rollout_length=(rollout_length, None))
-        return recording.collect(actor=actor, **options)
+        return recording.record_dataset(actor=actor, **options)
     without = {"model": model, "dataset": dataset, "rollout_length": rollout_length}
     if wrong := next((f"--{name} {value}" for name, value in without.items() if value is not None), None):
         raise UserError(f"{wrong} has no effect with --recipe, which trains in the environment; leave it out")
@@ -183,7 +182,7 @@ class Recipe:
         returns, steps = np.asarray(progress["test/return"]), np.asarray(progress["step"], np.int64)
         if np.isnan(returns).all():
             raise UserError("the run had no test episodes, so no agent is known to be medium; make some in each epoch")
-        random, best = float(load(self.file("random")).whole_returns.mean()), int(np.nanargmax(returns))
+        random, best = float(load_dataset(self.file("random")).whole_returns.mean()), int(np.nanargmax(returns))
         if not returns[best] > random:
             raise UserError(
                 f"the agent did not learn: its best test return is {returns[best]:.1f}, that of the random agent "
@@ -205,15 +204,15 @@ class Recipe:
         if chosen == best:
             print("note: the medium agent is the expert, because no earlier one is saved that is good enough")
         medium_actor = actors.file(chosen + 1) if actors.file(chosen + 1).exists() else actors.folder / "actor_best.pt"
-        replay = load(actors.folder / REPLAY)
+        replay = load_dataset(actors.folder / REPLAY)
         until = replay.fraction(min(int(steps[chosen]) / replay.num_steps, 1.0))
         self.join("medium-replay", until, {"seed": self.seed, "actor": "the learning one", **facts(chosen)})
         self.record("medium", 1, medium_actor, facts(chosen))
         self.record("expert", 2, actors.folder / "actor_best.pt", facts(best))
-        both = load(self.file("medium")) + load(self.file("expert"))
+        both = load_dataset(self.file("medium")) + load_dataset(self.file("expert"))
         self.join("medium-expert", both, {"seed": self.seed, "actor": "medium, then expert", **facts(best)})
         for kind in KINDS:
-            data = load(self.file(kind))
+            data = load_dataset(self.file(kind))
             mean = float(data.whole_returns.mean())
             print(f"{self.file(kind)}: {data.num_transitions:,} steps, mean return of episodes {mean:.1f}")
 
@@ -249,7 +248,7 @@ class Recipe:
 
     def record(self, kind: str, number: int, actor: Path, facts: Mapping[str, Any]) -> None:
         """Record `steps` steps of an actor; the seed of the n-th recording is `seed` + n."""
-        recording.collect(
+        recording.record_dataset(
             env=self.env,
             actor=str(actor),
             steps=self.steps,

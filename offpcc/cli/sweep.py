@@ -23,14 +23,14 @@ from offpcc.cli.jobs import OutOfTimeError, run_in_processes
 from offpcc.cli.messages import TrainOptions
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import run_on_ray
-from offpcc.cli.train import find_folder, make_spec, train
+from offpcc.cli.train import find_folder, make_spec, run_train
 from offpcc.config import loading
-from offpcc.training.comparison import are_same, name_settings, settings_of, used_by
+from offpcc.training.comparison import are_same, name_settings, settings_of_run, used_by
 from offpcc.training.fit import plan_run
 from offpcc.training.plotting import read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, tell
+from offpcc.utils.errors import UserError, print_to_stderr
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
         return [find_folder(self.options, seed) for seed in self.options.run_id]
 
 
-def sweep(
+def run_sweep(
     file: Path, jobs: int, dry_run: bool, watch: bool, yes: bool, retry: bool, address: str | None, **common: Any
 ) -> int:
     """Train the runs of a file as far as they are not trained yet, and rank their settings.
@@ -101,7 +101,7 @@ def sweep(
     print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
     if failed:
-        tell(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
+        print_to_stderr(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
     return 1 if failed else 0
 
 
@@ -165,7 +165,7 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
 
 def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm: type, epochs: int) -> None:
     """Raise if an existing run of the sweep has other settings than the file."""
-    if run.status() is None or (there := settings_of(run.path)) is None:
+    if run.status() is None or (there := settings_of_run(run.path)) is None:
         return
     remedy = f"put the old value back, or give the sweep another name = in {plan.file}"
     if not are_same(there, given := used_by(there, bound, algorithm)):
@@ -258,7 +258,7 @@ def train_run(group: str, cwd: str, **given: Any) -> int:
             if time.monotonic() - started > PATIENCE:
                 raise
             time.sleep(0.2)
-    return train(**{**given, "resume": folder.status() is not None})
+    return run_train(**{**given, "resume": folder.status() is not None})
 
 
 def _epochs_of(run: RunFolder) -> int:
@@ -268,7 +268,7 @@ def _epochs_of(run: RunFolder) -> int:
 
 
 def _planned(run: RunFolder) -> int:
-    there = settings_of(run.path) or {}
+    there = settings_of_run(run.path) or {}
     known = next((value for name, value in there.items() if f".{name}".endswith(f".{EPOCHS}")), "0")
     return int(known) if known.isdecimal() else 0
 

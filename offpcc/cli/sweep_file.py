@@ -102,7 +102,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     if not algos or (envs == [None] and datasets == [None]):
         missing = "algo, such as algo = ['sac', 'td3']" if not algos else "env or dataset, such as env = 'pendulum-v0'"
         raise UserError(f"{file}: there is no {missing}; add it")
-    configs: list[str | None] = [str(gin_files.find(one).resolve()) for one in _names(file, table, "config")]
+    configs: list[str | None] = [str(gin_files.find_config(one).resolve()) for one in _names(file, table, "config")]
     if len({Path(one or "").stem for one in configs}) < len(configs):
         raise _fault(file, "config", table["config"], "a list of files with different names")
     seeds = table.get("seeds", [1])

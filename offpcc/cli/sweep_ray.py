@@ -6,7 +6,7 @@ from typing import Any
 
 from offpcc.cli.jobs import Ended, OutOfTimeError
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, first_line, tell
+from offpcc.utils.errors import UserError, command_line, first_line, print_to_stderr
 from offpcc.utils.ray_cluster import connect
 
 MOST_RETRIES = 10  # of a run whose machine or process was lost
@@ -48,7 +48,7 @@ def run_on_ray(
             try:
                 code = ray.get(done[0])
             except ray.exceptions.RayError as error:
-                tell(f"{names[done[0]]}: {first_line(error)}")
+                print_to_stderr(f"{names[done[0]]}: {first_line(error)}")
                 code = 1
             ended(names.pop(done[0]), code)
     except (KeyboardInterrupt, OutOfTimeError) as error:  # Ray's calls may raise the first in place of `Interrupted`

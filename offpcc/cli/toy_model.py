@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from offpcc.networks.dynamics import GaussianEnsemble
+from offpcc.networks.gaussian_ensemble import GaussianEnsemble
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.figures import COLORS, STYLE, save
+from offpcc.utils.figures import COLORS, STYLE, save_figure
 from offpcc.utils.files import replacing
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.video import video
@@ -103,7 +103,7 @@ class ToyModel:
         return Predictions(mean[..., 0].double().numpy(), std[..., 0].double().numpy())
 
 
-def toy_model(
+def run_toy_model(
     out: Path, members: int, updates: int, between: bool, seed: int, hidden_dims: Sequence[int], lr: float
 ) -> int:
     """Train a toy model, and write the animation and a picture of its last frame; return the exit code.
@@ -118,7 +118,7 @@ def toy_model(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write(frames(model, updates), out)
-        save(draw(model, updates), last)
+        save_figure(draw_predictions(model, updates), last)
     except OSError as error:
         raise UserError(f"{out} cannot be written ({first_line(error)}); name a file elsewhere") from error
     print(out, last, sep="\n")
@@ -134,7 +134,7 @@ def frames(model: ToyModel, num_updates: int) -> Iterator[NDArray[np.uint8]]:
         signals.poll()
         if number % UPDATES_PER_FRAME == 0:
             with matplotlib.rc_context(STYLE):
-                canvas: Any = FigureCanvasAgg(draw(model, number))
+                canvas: Any = FigureCanvasAgg(draw_predictions(model, number))
                 canvas.draw()
             yield np.asarray(canvas.buffer_rgba())[..., :3]
         if number < num_updates:
@@ -157,7 +157,7 @@ def write(pictures: Iterator[NDArray[np.uint8]], file: Path) -> None:
                 writer.append_data(picture)
 
 
-def draw(model: ToyModel, num_updates: int) -> Figure:
+def draw_predictions(model: ToyModel, num_updates: int) -> Figure:
     """Return a figure of the data, the predictions with bands of one standard deviation, and both uncertainties."""
     import matplotlib
     from matplotlib.figure import Figure

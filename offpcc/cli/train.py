@@ -9,13 +9,13 @@ from typing import Any
 
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import env_label, reject_unused_options, tell_returns
+from offpcc.cli.commands import add_simulator_version, reject_unused_options, tell_returns
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import lines, record_episodes, watch_episodes
+from offpcc.training.evaluation import format_episodes, record_episodes, watch_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
@@ -33,7 +33,7 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.paths import check_folder, refuse_link
 
 
-def train(**given: Any) -> int:
+def run_train(**given: Any) -> int:
     """Train or show every run id; return the exit code of the first failure, or 0.
 
     A failed run does not stop the others.
@@ -48,7 +48,7 @@ def train(**given: Any) -> int:
             "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
         )
     if options.config:
-        gin_files.find(options.config)  # report a misspelt config name before any error of a run
+        gin_files.find_config(options.config)  # report a misspelt config name before any error of a run
     num_steps = options.then_env_steps or int(options.start_from is not None)
     check_goes_online(num_steps, *resolve_env_and_dataset(options.env, options.dataset), options.start_from)
     is_shown = options.render or options.record
@@ -115,7 +115,7 @@ def _train_side_by_side(options: TrainOptions) -> int:
     """Train the run ids in processes of their own; return the worst exit code."""
     runs = [(f"run {one}", vars(replace(options, run_id=(one,), jobs=1))) for one in options.run_id]
     try:
-        return run_in_processes(train, runs, options.jobs)
+        return run_in_processes(run_train, runs, options.jobs)
     except signals.Interrupted as stop:
         folders = [find_folder(options, one) for one in options.run_id]
         if left := [folder for folder in folders if folder.status() != "finished"]:
@@ -215,7 +215,7 @@ def show(options: TrainOptions, run_id: int) -> None:
     loading.load_for_actor(options.config, folder.config, options.modules)
     file = folder.actor()
     actor = load_actor(file, choose_device(options.device, options.threads))
-    print(f"{file} in {env_label(env)}")
+    print(f"{file} in {add_simulator_version(env)}")
     make_env, num_episodes = configured_make(env), options.episodes or 3
     videos: list[Path] = []
     if options.render and has_screen():
@@ -226,6 +226,6 @@ def show(options: TrainOptions, run_id: int) -> None:
         results, videos = record_episodes(
             actor, make_env, num_episodes, folder.videos, longest_episode=episode_options()
         )
-    print(*lines(results), sep="\n")
+    print(*format_episodes(results), sep="\n")
     tell_returns(env, results)
     print(*videos, sep="\n", end="\n" * bool(videos))

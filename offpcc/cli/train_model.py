@@ -18,18 +18,18 @@ from offpcc.config.validation import format_value
 from offpcc.data.offline import dataset_options, read
 from offpcc.envs.guard import opened
 from offpcc.training import experiment  # noqa: F401 (registers all that gin configures)
-from offpcc.training.dynamics import (
+from offpcc.training.loggers.console import download_bar
+from offpcc.training.model_training import (
     ModelFit,
     ModelTraining,
     announce,
     build_model,
     check_model_of,
-    describe,
+    describe_spread,
     model_of,
     read_model,
     train_to_file,
 )
-from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -37,7 +37,7 @@ from offpcc.utils.errors import UserError
 print_line = functools.partial(print, flush=True)
 
 
-def train_model(
+def run_train_model(
     dataset: str,
     out: Path,
     dataset_fraction: float = 1.0,
@@ -58,7 +58,7 @@ def train_model(
     content = read_model(out) if resume and out.exists() else None
     if out.exists() and content is None:
         raise UserError(f"{out} exists; name another file, or give --resume to finish the training of its model")
-    bindings = loading.load(config, gin, modules=modules)
+    bindings = loading.load_gin_config(config, gin, modules=modules)
     console, options = Console(), dataset_options()
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
@@ -89,7 +89,7 @@ def train_model(
             kept = f"{out} keeps {fit.epoch} epochs" if out.exists() else "nothing is kept"
             stop.message = f"stopped; {kept}; run the same command with --resume to continue"
             raise
-    tell(model)
+    print_training_result(model)
     print(f"model {out}")
     return 0
 
@@ -117,7 +117,7 @@ def check_same_settings(
             )
 
 
-def tell(model: DynamicsModel) -> None:
+def print_training_result(model: DynamicsModel) -> None:
     """Print the errors of the elites, the classifier's quality and the uncertainty over the data."""
     facts = model.facts
     errors = ", ".join(f"{facts['holdout_errors'][member]:.2e}" for member in facts["elites"])
@@ -128,4 +128,4 @@ def tell(model: DynamicsModel) -> None:
             f"{facts['termination_recall']:.2f}"
         )
     for name, values in facts["uncertainty"].items():
-        print(f"{name} uncertainty over the data: {describe(values)}")
+        print(f"{name} uncertainty over the data: {describe_spread(values)}")

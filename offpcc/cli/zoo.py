@@ -14,7 +14,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import nearest
 from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import lines, record_episodes, watch_episodes
+from offpcc.training.evaluation import format_episodes, record_episodes, watch_episodes
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -26,7 +26,7 @@ ZOO = CHECKOUT / "results" / "zoo" if CHECKOUT else PACKAGE / "zoo"
 FACTS = "zoo.json"  # what an entry says of itself
 
 
-def zoo(action: str, name: str | None, out: Path | None, episodes: int) -> int:
+def run_zoo(action: str, name: str | None, out: Path | None, episodes: int) -> int:
     """List the agents, copy one, or play one.
 
     Raises:
@@ -41,7 +41,7 @@ def zoo(action: str, name: str | None, out: Path | None, episodes: int) -> int:
     elif action == "get":
         get(name, out)
     else:
-        play(name, out, episodes)
+        play_zoo_agent(name, out, episodes)
     return 0
 
 
@@ -50,7 +50,7 @@ def entries() -> dict[str, Path]:
     return {file.parent.name: file.parent for file in sorted(ZOO.glob(f"*/{FACTS}"))}
 
 
-def find(name: str) -> tuple[Path, dict[str, Any]]:
+def find_zoo_agent(name: str) -> tuple[Path, dict[str, Any]]:
     """Return the folder of an agent and its facts, after checking its files.
 
     Raises:
@@ -87,7 +87,7 @@ def rows() -> Iterator[Sequence[str]]:
 
 def get(name: str, out: Path | None) -> None:
     """Copy the files of an agent into a new folder, which every command reads as a run's folder."""
-    folder, _ = find(name)
+    folder, _ = find_zoo_agent(name)
     target = Path(name) if out is None else out
     if target.exists():
         raise UserError(f"{target} exists; name another folder with --out, or remove it")
@@ -99,9 +99,9 @@ def get(name: str, out: Path | None) -> None:
     print(f"to evaluate it: offpcc evaluate {target}")
 
 
-def play(name: str, out: Path | None, episodes: int) -> None:
+def play_zoo_agent(name: str, out: Path | None, episodes: int) -> None:
     """Show episodes in a window; without a screen, or with `out`, record them as videos."""
-    folder, facts = find(name)
+    folder, facts = find_zoo_agent(name)
     run = RunFolder.at(folder)
     loading.load_for_actor(None, run.config, [])
     actor = load_actor(folder / BEST, choose_device("cpu"))
@@ -114,7 +114,7 @@ def play(name: str, out: Path | None, episodes: int) -> None:
         if out is None:
             print("there is no screen here, so the episodes are recorded instead")
         results, videos = record_episodes(actor, make_env, episodes, out or Path(), name, episode_options())
-    print(*lines(results), sep="\n")
+    print(*format_episodes(results), sep="\n")
     tell_returns(facts["env"], results)
     print(*videos, sep="\n", end="\n" * bool(videos))
 

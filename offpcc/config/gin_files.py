@@ -27,7 +27,7 @@ LONGEST_LINE = 200  # characters of a line in a message
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # in gin's error message
 
 
-def find(name: str | Path, folder: Path | None = None) -> Path:
+def find_config(name: str | Path, folder: Path | None = None) -> Path:
     """Return the path of a config file.
 
     The search order is: the path as given, `folder`, which is that of the including file, the root of the repository,
@@ -47,7 +47,7 @@ def find(name: str | Path, folder: Path | None = None) -> Path:
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 
 
-def text_of(path: Path) -> str:
+def read_config_text(path: Path) -> str:
     """Return the text of a config."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
@@ -67,12 +67,12 @@ def is_of_run(path: Path) -> bool:
 def has_imports(path: Path) -> bool:
     """Check whether the config of a run imports modules; its resume command must then name them."""
     try:
-        return re.search(r"^\s*(import|from)\s", text_of(path), re.MULTILINE) is not None
+        return re.search(r"^\s*(import|from)\s", read_config_text(path), re.MULTILINE) is not None
     except UserError:
         return False
 
 
-def read_file(
+def read_config(
     path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
     """Yield the bindings of a config; see `read_text`."""
@@ -80,7 +80,9 @@ def read_file(
         raise UserError(f"{path} includes itself, through {including[-1]}; remove one include")
     if len(including) > MOST_INCLUDING:
         raise UserError(f"{path}: includes are nested more than {MOST_INCLUDING} deep; merge some configs")
-    yield from read_text(text_of(path), path, (*including, path.resolve()), is_trusted=is_trusted, amount=amount)
+    yield from read_text(
+        read_config_text(path), path, (*including, path.resolve()), is_trusted=is_trusted, amount=amount
+    )
 
 
 def read_text(
@@ -96,7 +98,7 @@ def read_text(
     Args:
         text: in gin's syntax.
         source: the file that contains the text, or a name for another source, such as ``--gin``.
-        including: see `read_file`.
+        including: see `read_config`.
         is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
             modules that are already imported.
         amount: bytes and statements read before, which count towards the limits; default none.
@@ -113,7 +115,7 @@ def read_text(
                     f"else, includes nothing; name a config of your own with --config"
                 )
             folder = source.parent if isinstance(source, Path) else None
-            yield from read_file(find(statement.filename, folder), including, amount=amount)
+            yield from read_config(find_config(statement.filename, folder), including, amount=amount)
         elif isinstance(statement, config_parser.ImportStatement):
             if not is_trusted and statement.module not in sys.modules:
                 module = shown(statement.module)
@@ -140,8 +142,8 @@ def statements(
             where = _where(source, statement.location.line_num)
             amount.add_statement(where)
             if isinstance(statement, config_parser.BindingStatement):
-                check_name(name_of(statement), where)
-                check_value(statement.value, f"{where}: {name_of(statement)}")
+                check_name(find_bound_name(statement), where)
+                check_value(statement.value, f"{where}: {find_bound_name(statement)}")
             yield statement, where
     except SyntaxError as error:
         reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
@@ -170,7 +172,7 @@ def statements(
         raise unknown_configurable(str(source), reference[1]) from error
 
 
-def name_of(binding: Any) -> str:
+def find_bound_name(binding: Any) -> str:
     """Return the name that a statement binds, as the user wrote it, such as SAC.lr."""
     scope = f"{binding.scope}/" if binding.scope else ""
     return f"{scope}{binding.selector}{'.' if binding.arg_name else ''}{binding.arg_name or ''}"

@@ -65,7 +65,7 @@ def owner_name(owner: Any) -> str:
     return next(known, str(owner.__name__)).rpartition(".")[2]
 
 
-def find(name: str) -> Any:
+def find_configurable(name: str) -> Any:
     """Return the class or function with this short name in gin; None if there is none."""
     return next((thing for full, thing in configurables().items() if full.rpartition(".")[2] == name), None)
 
@@ -142,7 +142,7 @@ def meaning(owner: Any, name: str) -> str:
             return text
         text = text or " ".join(entries.get(other, "") for other in OTHERS)
         for word in re.findall(r"`(\w+)`", text):
-            other = getattr(importlib.import_module(place.__module__), word, None) or find(word)
+            other = getattr(importlib.import_module(place.__module__), word, None) or find_configurable(word)
             if callable(other) and other not in seen:
                 waiting.insert(0, other)
     return ""

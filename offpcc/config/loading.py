@@ -26,7 +26,16 @@ from offpcc.config.bindings import (
     passed_by_us,
     unknown_configurable,
 )
-from offpcc.config.gin_files import CHECKOUT, find, is_of_run, name_of, read_file, read_text, statements, text_of
+from offpcc.config.gin_files import (
+    CHECKOUT,
+    find_bound_name,
+    find_config,
+    is_of_run,
+    read_config,
+    read_config_text,
+    read_text,
+    statements,
+)
 from offpcc.config.limits import Amount
 from offpcc.config.validation import format_value
 from offpcc.utils.errors import UserError, first_line
@@ -61,7 +70,7 @@ class Config(NamedTuple):
         return " and ".join([*filter(None, [str(self.file or "")]), *([self.given_in] if self.given else [])])
 
 
-_loaded = Config("")  # by the last call of `load`
+_loaded = Config("")  # by the last call of `load_gin_config`
 
 
 @contextmanager
@@ -90,12 +99,12 @@ def same_bindings() -> Iterator[None]:
 
 
 def current() -> Config:
-    """Return gin's current bindings. If code other than `load` has changed them, their source is unknown."""
+    """Return gin's current bindings. If code other than `load_gin_config` has changed them, their source is unknown."""
     text: str = gin.config_str()
     return _loaded if _loaded.text == text else Config(text)
 
 
-def load(
+def load_gin_config(
     file: str | Path | None,
     given: Sequence[str],
     *,
@@ -122,9 +131,9 @@ def load(
     for module in modules:
         import_own(module, IMPORT)
         gin.parse_config(f"import {module}")  # so that the operative config contains the import
-    path = find(file) if file else None
+    path = find_config(file) if file else None
     is_trusted = is_trusted and path is not None and not is_of_run(path)
-    bindings = _bind_all(read_file(path, is_trusted=is_trusted, amount=amount)) if path else []
+    bindings = _bind_all(read_config(path, is_trusted=is_trusted, amount=amount)) if path else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
@@ -158,12 +167,12 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     These are the bindings of `make` and `episodes`, and of everything that they refer to. The run's config imports
     nothing: a folder from somebody else must not choose what code runs.
     """
-    load(file, [], modules=modules)
+    load_gin_config(file, [], modules=modules)
     if not os.path.lexists(run):
         return
     known = [
         (_bound(statement), statement, where)
-        for statement, where in statements(text_of(run), run, skip_unknown=True)
+        for statement, where in statements(read_config_text(run), run, skip_unknown=True)
         if isinstance(statement, config_parser.BindingStatement)
     ]
     wanted, reached, bindings = {_complete("make"), _complete("episodes")}, set[str](), list[Binding]()
@@ -214,7 +223,12 @@ def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
 
 
 def _bind(statement: Any, where: str) -> Binding:
-    scope, selector, parameter, given = statement.scope, statement.selector, statement.arg_name, name_of(statement)
+    scope, selector, parameter, given = (
+        statement.scope,
+        statement.selector,
+        statement.arg_name,
+        find_bound_name(statement),
+    )
     _check_references_in(statement.value, f"{where}: {given}")
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
@@ -267,7 +281,7 @@ def operative() -> str:
 def values(text: str) -> dict[str, str]:
     """Return the bindings of a config by name, as gin writes them; they may refer to unknown names."""
     return {
-        name_of(s): repr(_with_known_names(s.value))
+        find_bound_name(s): repr(_with_known_names(s.value))
         for s, _ in statements(text, Path("config.gin"), skip_unknown=True)
         if isinstance(s, config_parser.BindingStatement)
     }

@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from offpcc.config.bindings import nearest_parameter
 from offpcc.config.hyperparameters import ClassSignature, Documentation
-from offpcc.config.validation import check, format_value, rules_of
+from offpcc.config.validation import check_arguments, format_value, rules_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.spaces import LARGEST_BOX
 
@@ -63,7 +63,7 @@ def configurable(cls: C) -> C:
                 given.update(bound.arguments[name])
             elif parameter.kind is not parameter.VAR_POSITIONAL:
                 given[name] = bound.arguments[name]
-        check(type(self).__name__, rules_of(cls), given)
+        check_arguments(type(self).__name__, rules_of(cls), given)
         # A class without **kwargs gives its base class arguments that it does not take itself; do not store these.
         if not self.__dict__.get("_has_all_arguments", False):
             self.__dict__.setdefault("_arguments", {}).update(given)

@@ -332,7 +332,7 @@ ATTRIBUTES = {
     "offpcc.ReplayBuffer": "offpcc.data.ReplayBuffer; buffer={...} of a constructor, such as offpcc.SAC, sets its size",
     "offpcc.datasets": 'offpcc.Dataset; dataset="hopper-medium-v2" takes the names of D4RL',
     "offpcc.load_learnable": "offpcc.load(FILE)",
-    **dict.fromkeys(_offpcc("load_dataset read_dataset"), "offpcc.data.load(FILE)"),
+    **dict.fromkeys(_offpcc("load_dataset read_dataset"), "offpcc.data.load_dataset(FILE)"),
     "offpcc.algos": "offpcc.SAC and so on build a learner; offpcc.algorithms has the classes",
     "learner.learn": f"{_LEARN}: N * M environment steps",
     "learner.fit": f"{_LEARN}: N * M updates; {DATA}",

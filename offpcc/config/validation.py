@@ -160,7 +160,7 @@ def has_flags(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(has_flags, value)))
 
 
-def check(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
+def check_arguments(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
     """Raise an error for the first argument that breaks its rule.
 
     Raises:

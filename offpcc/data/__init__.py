@@ -4,7 +4,7 @@ from offpcc.data.buffers.prioritized import PrioritizedRecurrentReplayBuffer, Pr
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.load import load, qlearning_dataset
+from offpcc.data.datasets.load import load_dataset, qlearning_dataset
 from offpcc.networks.augmentation import RandomShift
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "RecurrentReplayBuffer",
     "ReplayBuffer",
     "default_buffer",
-    "load",
+    "load_dataset",
     "qlearning_dataset",
 ]

@@ -15,27 +15,27 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
 from offpcc.data.checks.env_fit import (
     PACKING,
-    as_seen,
     bounds_for,
     check_entries,
+    match_frame_stack,
+    match_states_and_wrappers,
     reward_notices,
     why_other_actions,
-    with_frames_of,
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
 from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.recorded_observations import view
+from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
@@ -216,20 +216,20 @@ def dataset_options(
         best_fraction: learn only from this part of the whole episodes, those with the largest returns.
     """
     options = DatasetOptions(return_range, max_episode_steps, action_range, best_fraction)
-    check("dataset", rules_of(dataset_options), options._asdict())
+    check_arguments("dataset", rules_of(dataset_options), options._asdict())
     return options
 
 
-def unused_parameters(algorithm: Any) -> dict[str, str]:
+def unused_dataset_parameters(algorithm: Any) -> dict[str, str]:
     """Return bindings of ``dataset`` that have no effect on an algorithm, each with the reason."""
     return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
 
 
 def load_unchanged(source: str | Path | Dataset, options: DatasetOptions, progress: Progress | None = None) -> Dataset:
-    """Load a dataset with its time limit and its range of actions, unchanged otherwise; see `offpcc.data.load`."""
+    """Load a dataset with its time limit and its range of actions, unchanged otherwise; see `load_dataset`."""
     if isinstance(source, Dataset):
         return source.with_range(options.action_range)
-    return load(
+    return load_dataset(
         source, max_episode_steps=options.max_episode_steps, action_range=options.action_range, progress=progress
     )
 
@@ -248,13 +248,13 @@ def read(
     """Load a dataset for training.
 
     Args:
-        source: an argument or a result of `offpcc.data.load`.
+        source: an argument or a result of `offpcc.data.load_dataset`.
         env: an environment from `offpcc.make`, or None to use the recorded observations unchanged. Its action bounds
             scale the actions if the data has none. Its wrappers transform the recorded observations. Do not use the
             environment afterwards.
         options: ``return_range`` scales rewards, so that the largest and the smallest return of whole episodes differ
             by this number (1000 in IQL, arXiv:2110.06169). ``best_fraction``: see `Dataset.best`; it is a part of the
-            episodes that `fraction` keeps. For the others see `offpcc.data.load`.
+            episodes that `fraction` keeps. For the others see `offpcc.data.load_dataset`.
         fraction: part of the steps to keep: the fewest whole episodes from the start that hold it, rounded up.
         steps: number of steps to keep, from the start; the last episode is cut. None for all.
         seed: seed of the wrappers' random numbers, such as noise.
@@ -267,7 +267,7 @@ def read(
     data = load_unchanged(source, options, progress)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
-    data = with_frames_of(data, env)
+    data = match_frame_stack(data, env)
     data = data.fraction(fraction) if steps is None else data.first_steps(steps)
     if options.best_fraction < 1.0 and data.num_episodes == 1:
         raise UserError(
@@ -276,7 +276,9 @@ def read(
         )
     data = data.best(options.best_fraction)
     bounds = bounds_for(data, env)
-    data, wrappers = as_seen(data, state if env is None else getattr(env.observation_space, "state_key", None))
+    data, wrappers = match_states_and_wrappers(
+        data, state if env is None else getattr(env.observation_space, "state_key", None)
+    )
     if env is None and state is not None and getattr(data.observation_space, "state_key", None) is None:
         raise UserError(without_states(called))
     facts = _facts(data, env, bounds, options.return_range)
@@ -368,7 +370,9 @@ def _seen(
             f"{name}: the observations of {name_of(env)}",
         )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
-    return view(env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers)
+    return transform_observations(
+        env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers
+    )
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

@@ -66,7 +66,7 @@ def _register() -> None:
         if catalog.task(name) and name not in gymnasium.registry:
             gymnasium.register(
                 id=name,
-                entry_point="offpcc.envs.d4rl.make:simulator",
+                entry_point="offpcc.envs.d4rl.make:make_d4rl_simulator",
                 max_episode_steps=catalog.max_episode_steps(name),
                 additional_wrappers=(
                     WrapperSpec("AsRecorded", "offpcc.envs.d4rl.make:as_recorded", {"name": name}),

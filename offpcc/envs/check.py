@@ -28,7 +28,7 @@ from offpcc.envs.wrappers import bounds_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
-from offpcc.utils.foreign import ForeignCall
+from offpcc.utils.process_guard import ProcessGuard
 from offpcc.utils.spaces import (
     OneHot,
     PackedDict,
@@ -75,7 +75,7 @@ TROUBLES = {
 }
 
 
-def examine(
+def examine_env(
     name: str,
     num_steps: int = 2_000,
     seed: int = 0,
@@ -235,7 +235,7 @@ def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
 
 def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Event:
     try:
-        with ForeignCall():
+        with ProcessGuard():
             returned = call(*args, **kwargs)
             if not isinstance(returned, tuple) or len(returned) != num_values:
                 raise TypeError(f"it returned {kind_of(returned)}, not a tuple of {num_values}")
@@ -251,7 +251,7 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
 
 
-class Entry:
+class EntryStatistics:
     """What a rollout shows of one entry of a Dict observation, or of an observation that is no Dict.
 
     Args:
@@ -354,7 +354,7 @@ class Rollout:
         space = env.observation_space
         self.is_dict, self.longest_episode = isinstance(space, Dict), longest_episode
         spaces = PackedDict(space).entries if isinstance(space, Dict) else {"": space}
-        self.entries = {key: Entry(key, each) for key, each in spaces.items()}
+        self.entries = {key: EntryStatistics(key, each) for key, each in spaces.items()}
         self.num_steps = self.length = 0  # of all episodes, and of the last one, which may be unfinished
         self.marks: list[Mark] = []
         self.ends: list[End] = []
@@ -626,7 +626,7 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
         try:
             env.reset(seed=seed)
             for step in range(1, 21):
-                with ForeignCall():
+                with ProcessGuard():
                     observation, reward, terminated, truncated, _ = env.step(action)
                 if is_finite and not (np.isfinite(observation).all() and np.isfinite(float(reward))):
                     text = f"actions of {value:g} gave an observation or a reward that is not finite at step {step}"

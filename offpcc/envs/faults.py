@@ -32,9 +32,9 @@ FILE = "environment_faults.txt"
 OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 RESUME = "--resume continues from the run's last checkpoint"
 LIBRARIES = ("site-packages", "dist-packages")
-# Code between an environment and its caller. If a traceback has no other frames, the error is about a returned value.
-BETWEEN = (
-    f"{OFFPCC / 'utils' / 'foreign.py'}",
+# Our code that calls an environment. If a traceback has no other frames, the error is about a returned value.
+CALLING_FILES = (
+    f"{OFFPCC / 'utils' / 'process_guard.py'}",
     *(
         f"{OFFPCC / 'envs' / name}.py"
         for name in ("faults", "guard", "make", "episode_replay", "recorded_observations")
@@ -103,14 +103,14 @@ class RemoteTracebackError(Exception):
         return f"in a worker process\n{self.args[0]}"
 
 
-def place_in(stack: Sequence[traceback.FrameSummary]) -> str | None:
+def locate_env_line(stack: Sequence[traceback.FrameSummary]) -> str | None:
     """Return the place in an environment's code where a stack ends, as "FILE:LINE"; None if there is no such code.
 
-    This is the last line in a user's own file. If there is none, it is the last line in any file that is not between
-    the environment and its caller.
+    This is the last line in a user's own file. If there is none, it is the last line in any file but those that call
+    environments.
     """
     frames = [(frame.filename, f"{frame.filename}:{frame.lineno}") for frame in stack]
-    inside = [(file, place) for file, place in frames if not _is_between(file)]
+    inside = [(file, place) for file, place in frames if not _is_calling_code(file)]
     own = [place for file, place in inside if not _is_library(file)]
     return next(iter(reversed(own or [place for _, place in inside])), None)
 
@@ -124,9 +124,9 @@ def kind_of(value: object) -> str:
     return f"a {type(value).__name__}" + (f" of {len(value)}" if isinstance(value, tuple | list) else "")
 
 
-def _is_between(file: str) -> bool:
+def _is_calling_code(file: str) -> bool:
     is_environment = file.startswith(f"{GYMNASIUM / 'envs'}{os.sep}") and "registration" not in file
-    return file in BETWEEN or (_is_below(file, [GYMNASIUM, WRAPPERS]) and not is_environment)
+    return file in CALLING_FILES or (_is_below(file, [GYMNASIUM, WRAPPERS]) and not is_environment)
 
 
 def _is_library(file: str) -> bool:

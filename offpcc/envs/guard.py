@@ -23,14 +23,14 @@ from offpcc.envs.faults import (
     UnfitError,
     Watchdog,
     kind_of,
+    locate_env_line,
     overdue,
-    place_in,
 )
 from offpcc.envs.make import timeout_of
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, format_error, tell
-from offpcc.utils.foreign import ForeignCall, MisuseError
+from offpcc.utils.errors import UserError, format_error, print_to_stderr
+from offpcc.utils.process_guard import MisuseError, ProcessGuard
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
@@ -127,7 +127,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         """Start an episode; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._length, self._seed, self._action = 0, seed, None
         try:
-            with ForeignCall(), self._watchdog:
+            with ProcessGuard(), self._watchdog:
                 observation, info = self.env.reset(seed=seed, options=options)
             return self._inspection.observation(observation), info
         except signals.ANYTHING as error:
@@ -138,7 +138,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         self._length, self._action = self._length + 1, action
         inspection = self._inspection
         try:
-            with ForeignCall(), self._watchdog:
+            with ProcessGuard(), self._watchdog:
                 observation, reward, terminated, truncated, info = self.env.step(action)
             return (
                 inspection.observation(observation),
@@ -154,7 +154,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         """Render the environment; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._is_rendering = True
         try:
-            with ForeignCall(), self._watchdog:
+            with ProcessGuard(), self._watchdog:
                 rendered = self.env.render()
             if self.env.render_mode == "rgb_array":
                 frame = np.asarray(rendered)
@@ -182,7 +182,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
             raise error
         if isinstance(error, UnfitError):
             raise self._fault(error.what, error.remedy) from None
-        if isinstance(error, Exception) and place_in(extract_tb(error.__traceback__)) is None:
+        if isinstance(error, Exception) and locate_env_line(extract_tb(error.__traceback__)) is None:
             raise self._fault(f"returned a value that cannot be read ({format_error(error)})", READABLE, error)
         raise self._fault(*_explain(error, self._timeout or 0.0), error)
 
@@ -219,7 +219,7 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
 
     def report(what: str, remedy: str, outcome: str = "no data is lost, but") -> int:
         advice = remedy.replace("fix it", "fix its close()") if "fix it" in remedy else f"in its close(), {remedy}"
-        tell(f"{name_of(env)} {what} when it was closed; {outcome} {advice}")
+        print_to_stderr(f"{name_of(env)} {what} when it was closed; {outcome} {advice}")
         return 2
 
     def on_hang(stack: StackSummary) -> int:
@@ -227,7 +227,7 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
 
     watchdog = Watchdog(seconds, on_hang) if seconds else None
     try:
-        with ForeignCall(), watchdog or nullcontext():
+        with ProcessGuard(), watchdog or nullcontext():
             env.close()
     except signals.ANYTHING as error:
         signals.pass_on(error)
@@ -250,7 +250,7 @@ def opened(env: Env, timeout: float | None = None) -> Iterator[Env]:
 
 def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
     """Return a description of an environment's error, with its place, and the remedy."""
-    place = place_in(extract_tb(error.__traceback__))
+    place = locate_env_line(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
         return overdue(timeout, place), SLOW
     what, remedy = f"raised {format_error(error)}", "fix it"
@@ -262,4 +262,4 @@ def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
 def _place_of_hang(stack: StackSummary) -> str | None:
     """Return where a call hangs, from the stack of its thread."""
     caller = max(level for level, frame in enumerate(stack) if frame.filename == __file__)
-    return place_in(stack[caller:])
+    return locate_env_line(stack[caller:])

@@ -18,9 +18,18 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, with_references
-from offpcc.config.validation import FOR_NUMBERS, Rule, above, check, format_value, has_flags, rules_of, takes_numbers
+from offpcc.config.validation import (
+    FOR_NUMBERS,
+    Rule,
+    above,
+    check_arguments,
+    format_value,
+    has_flags,
+    rules_of,
+    takes_numbers,
+)
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import UnfitError, place_in
+from offpcc.envs.faults import UnfitError, locate_env_line
 from offpcc.envs.registration import is_installed, package_of, register_package
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.tasks import atari, minatar
@@ -37,9 +46,9 @@ from offpcc.envs.wrappers import (
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, format_error, similar, text_of
-from offpcc.utils.foreign import ForeignCall, MisuseError
+from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar
 from offpcc.utils.paths import import_own
+from offpcc.utils.process_guard import MisuseError, ProcessGuard
 from offpcc.utils.spaces import STATE, PackedDict
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
@@ -103,7 +112,7 @@ def env_options() -> EnvOptions:
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
-    check("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
+    check_arguments("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
     return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
 
 
@@ -112,7 +121,7 @@ def options_without_env() -> EnvOptions:
     used = loading.take_used()
     state = _env_options().state
     loading.recall_used(used)
-    check("make", rules_of(_env_options), {"state": state})
+    check_arguments("make", rules_of(_env_options), {"state": state})
     if state is not None:
         loading.add_used(_env_options, {"state": state})
     return EnvOptions(state=state)
@@ -173,7 +182,7 @@ def make(
             constructor raised.
     """
     choose_opengl()
-    check("make", rules_of(_env_options), {"timeout": timeout, "state": state})
+    check_arguments("make", rules_of(_env_options), {"timeout": timeout, "state": state})
     check_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
@@ -214,7 +223,7 @@ def make(
         )
     for wrap in wrappers:
         try:
-            with ForeignCall():
+            with ProcessGuard():
                 env = wrap(env)
                 if not isinstance(env, gymnasium.Env):
                     raise TypeError(f"it gives {format_value(env)}, which is no environment")
@@ -288,7 +297,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     spec, given = made_from(name, given)
     try:
-        with ForeignCall(), warnings.catch_warnings():  # these cases are intended, or refused below
+        with ProcessGuard(), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
             return gymnasium.make(spec, **given)
     except UserError:
@@ -319,7 +328,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
     if mode is not None and _takes(function, "render_mode"):
         given = {**given, "render_mode": mode}
     try:
-        with ForeignCall():
+        with ProcessGuard():
             env = function(**given)
     except UserError:
         raise
@@ -327,7 +336,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         signals.pass_on(error)
         if given and isinstance(error, TypeError):
             raise UnsuitableEnvironment(
-                f"{label} does not take the arguments {', '.join(given)}: {text_of(error)}; correct make.kwargs"
+                f"{label} does not take the arguments {', '.join(given)}: {message_of(error)}; correct make.kwargs"
             ) from error
         raise cannot_be_made(label, error) from error
     if not isinstance(env, gymnasium.Env):
@@ -416,7 +425,7 @@ def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
             raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
 
 
-def simulator() -> str | None:
+def simulator_version() -> str | None:
     """Return the name and version of the simulator that this process has loaded, or None.
 
     Scores depend on the version.
@@ -430,7 +439,7 @@ def simulator() -> str | None:
 def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | None = None) -> UnsuitableEnvironment:
     """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
     text, remedy, arguments = (
-        text_of(error),
+        message_of(error),
         "correct its constructor",
         [key for key in given or () if key != "render_mode"],
     )
@@ -446,7 +455,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
         )
     if "must inherit from" in text or "incompatible with Gymnasium" in text:
         remedy = f"if it is of the old gym, {OLD_GYM}"
-    place = place_in(extract_tb(error.__traceback__))
+    place = locate_env_line(extract_tb(error.__traceback__))
     what = format_error(error)
     if isinstance(error, MisuseError):
         what, remedy = f"it {error.what}", error.remedy

@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 
 from offpcc.envs.aliases import Array, Env, Info
-from offpcc.envs.faults import place_in
+from offpcc.envs.faults import locate_env_line
 from offpcc.envs.wrapper_chain import (
     ANT,
-    describe,
+    describe_wrapper,
     find_recorded_level,
     in_words,
     is_observation_wrapper,
@@ -81,7 +81,7 @@ class Playback(gym.Env[Array, Array]):
         self.row = row
 
 
-def view(
+def transform_observations(
     env: Env,
     observations: Array,
     actions: Array,
@@ -160,7 +160,7 @@ def _replayed(
 ) -> Array:
     """Return the observations of `wrappers`, which are sorted from the inside out, in recorded episodes."""
     outermost, remedy = wrappers[-1], _advice(wrappers[-1])  # now, because the playback hides the environment
-    suspects = [describe(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
+    suspects = [describe_wrapper(wrapper) for wrapper in wrappers if is_observation_wrapper(wrapper)]
     who = suspects[0] if len(suspects) == 1 else f"one of {', '.join(suspects)}"
 
     def play(number: int, out: Array) -> None:
@@ -201,7 +201,7 @@ def _replayed(
     except UserError:
         raise
     except Exception as error:  # a user's wrapper may raise any exception
-        place = place_in(traceback.extract_tb(error.__traceback__))
+        place = locate_env_line(traceback.extract_tb(error.__traceback__))
         raise UserError(
             f"{who} cannot process recorded episodes, which only have observations, actions and rewards: "
             f"{first_line(error)}{f' ({place})' if place else ''}; {remedy}"

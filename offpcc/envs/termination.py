@@ -12,7 +12,7 @@ ROUNDING = 1e-4  # tolerance at a bound: recordings are float32, but the rules u
 CLIPPED_SPEED = 10.0  # Hopper clips velocities to it, but may end at much larger true ones
 
 
-class Rule(NamedTuple):
+class TerminationRule(NamedTuple):
     """Bounds of the body; the task terminates outside them."""
 
     sizes: tuple[int, ...]  # observation sizes for which this holds; () for a task that never terminates
@@ -66,14 +66,14 @@ class Rule(NamedTuple):
 # Gymnasium's MuJoCo tasks, versions 2 to 5, with default arguments. The sizes are those of the whole observation and of
 # positions alone. Ant has further sizes for the whole observation with contact forces.
 RULES = {
-    "hopper": Rule((11, 5), (0.7, np.inf), 0.2, first_velocity=5, largest=100.0),
-    "walker2d": Rule((17, 8), (0.8, 2.0), 1.0),
-    "ant": Rule((27, 13, 105, 111), (0.2, 1.0)),
-    "humanoid": Rule((376, 348), (1.0, 2.0)),
-    "invertedpendulum": Rule((4,), angle=0.2),
-    "halfcheetah": Rule(()),
-    "swimmer": Rule(()),
-    "pendulum": Rule(()),
+    "hopper": TerminationRule((11, 5), (0.7, np.inf), 0.2, first_velocity=5, largest=100.0),
+    "walker2d": TerminationRule((17, 8), (0.8, 2.0), 1.0),
+    "ant": TerminationRule((27, 13, 105, 111), (0.2, 1.0)),
+    "humanoid": TerminationRule((376, 348), (1.0, 2.0)),
+    "invertedpendulum": TerminationRule((4,), angle=0.2),
+    "halfcheetah": TerminationRule(()),
+    "swimmer": TerminationRule(()),
+    "pendulum": TerminationRule(()),
 }
 _BODIES = "|".join(RULES)
 _QUALITIES = "(?:random|medium|expert|simple|full-replay|medium-replay|medium-expert|random-expert)"
@@ -86,7 +86,7 @@ NAMES = (  # patterns of tasks and datasets with these rules; PyBullet's tasks h
 )
 
 
-def find_rule(name: str, shape: tuple[int, ...]) -> Rule | None:
+def find_rule(name: str, shape: tuple[int, ...]) -> TerminationRule | None:
     """Return the rule of a task or a dataset with observations of this shape; None if it is unknown."""
     for pattern in NAMES:
         if match := re.fullmatch(pattern, name.split(":")[-1] if "/" not in name else name, re.IGNORECASE):

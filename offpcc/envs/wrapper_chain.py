@@ -61,10 +61,10 @@ def is_observation_wrapper(level: Env) -> bool:
 
 def observation_wrappers(env: Env) -> list[str]:
     """Return the wrappers that change observations, from the inside out, such as ``KeepIndices(indices=[0, 1])``."""
-    return [describe(level) for level in levels(env) if is_observation_wrapper(level)]
+    return [describe_wrapper(level) for level in levels(env) if is_observation_wrapper(level)]
 
 
-def describe(wrapper: Env) -> str:
+def describe_wrapper(wrapper: Env) -> str:
     """Return a wrapper's name and arguments as text that is the same in every run.
 
     Unknown arguments are replaced by `UNKNOWN`. They are known if the wrapper takes none, or if it records all of them
@@ -105,7 +105,9 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
                 return stage
     sizes = [f"{in_words(chain[0].observation_space.shape)} without wrappers"]
     sizes += [
-        f"{in_words(chain[stage].observation_space.shape)} after {describe(chain[stage])}" for stage in stages if stage
+        f"{in_words(chain[stage].observation_space.shape)} after {describe_wrapper(chain[stage])}"
+        for stage in stages
+        if stage
     ]
     raise UserError(
         f"the data holds observations of {in_words(recorded)}, but {name} has {', '.join(sizes)}; name the "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from offpcc.networks.critics import DiscreteCritics
 from offpcc.networks.layers import head
-from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view, within
+from offpcc.networks.numpy_inference import Array, Mirror, mirror_of, view_as_numpy, within
 from offpcc.utils.spaces import one_hot
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
@@ -124,7 +124,7 @@ class GaussianActor(nn.Module):
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
         if (net := mirror_of(self.net)) is None:
             return None
-        log_std, bounded = view(self.log_std), within(*self.log_std_bounds)
+        log_std, bounded = view_as_numpy(self.log_std), within(*self.log_std_bounds)
 
         def choose(summary: Array, noise: Array | None) -> Array:
             mean: Array = np.tanh(net(summary))

@@ -54,7 +54,7 @@ def mirrors_of(*modules: nn.Module) -> list[Mirror] | None:
     return mirrors if len(mirrors) == len(found) else None
 
 
-def view(weight: Tensor) -> Array:
+def view_as_numpy(weight: Tensor) -> Array:
     """Return an array that shares the memory of `weight`."""
     array: Array = weight.detach().numpy()
     return array
@@ -81,7 +81,7 @@ def within(low: float, high: float) -> Mirror:
 
 def mirror_of_linear(layer: nn.Linear) -> Mirror:
     """Return the mirror of a layer that computes the same as `nn.Linear`."""
-    weight, bias = view(layer.weight).T, None if layer.bias is None else view(layer.bias)
+    weight, bias = view_as_numpy(layer.weight).T, None if layer.bias is None else view_as_numpy(layer.bias)
 
     def apply(x: Array) -> Array:
         y: Array = np.dot(x, weight)
@@ -95,7 +95,7 @@ def mirror_of_linear(layer: nn.Linear) -> Mirror:
 def _layer_norm(layer: nn.LayerNorm) -> Mirror | None:
     if len(layer.normalized_shape) > 1 or layer.weight is None or layer.bias is None:
         return None
-    weight, bias = view(layer.weight), view(layer.bias)
+    weight, bias = view_as_numpy(layer.weight), view_as_numpy(layer.bias)
     mean = np.full((len(weight), 1), 1.0 / len(weight), weight.dtype)  # a product with this is the fastest mean
     eps = np.full((1, 1), layer.eps, weight.dtype)
 

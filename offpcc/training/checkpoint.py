@@ -23,7 +23,7 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.registry import from_specification
-from offpcc.config.validation import PositiveInteger, PositiveNumber, check, rules_of
+from offpcc.config.validation import PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import Chunk
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
@@ -42,7 +42,7 @@ from offpcc.training.online import normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
 from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
-from offpcc.utils.errors import UserError, first_line, for_python, in_python, tell
+from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
 from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, write_tensors
@@ -371,7 +371,7 @@ def load(
         _explain_misfit(content, path, experiment, {"chunks": []}, remedy),
     ):
         for message in _load(content, experiment):
-            tell(in_python(message))
+            print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
     return experiment
 
@@ -468,7 +468,7 @@ class Checkpoints(Callback):
         every_minutes: PositiveNumber | None = 1.0,
     ) -> None:
         given = {"every": every, "every_steps": every_steps, "every_minutes": every_minutes}
-        check("Checkpoints", rules_of(Checkpoints), given)
+        check_arguments("Checkpoints", rules_of(Checkpoints), given)
         self.folder, self.experiment, self.config, self.bound = folder, experiment, config, bound
         self.last_epoch, self.every = last_epoch, every
         self.every_steps = every_steps or math.inf

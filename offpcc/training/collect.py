@@ -95,7 +95,7 @@ def _without_random_actions(actor: ActorCritic) -> Iterator[None]:
         actor.test_epsilon = own
 
 
-def play(
+def play_episode(
     env: gymnasium.Env[Any, Any],
     actor: ActorCritic | None,
     seeds: Seeds,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from offpcc.config.bindings import configurables
-from offpcc.config.gin_files import text_of
+from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
 from offpcc.utils.errors import UserError
@@ -103,10 +103,10 @@ def may_change(binding: str) -> str | None:
     return next((name for name in names if name in MAY_CHANGE), None)
 
 
-def settings_of(run: Path) -> Settings | None:
+def settings_of_run(run: Path) -> Settings | None:
     """Return the settings of a run; None if its folder has no config."""
     config = run / "config.gin"
-    return plain_values(text_of(config), config) if config.is_file() else None
+    return plain_values(read_config_text(config), config) if config.is_file() else None
 
 
 def are_same(one: Settings, other: Settings) -> bool:
@@ -170,7 +170,7 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
     """Group the runs of one algorithm's folder by equal settings."""
     groups: list[tuple[Settings | None, list[Path]]] = []
     for run in runs:
-        settings = settings_of(run)
+        settings = settings_of_run(run)
         for other, members in groups:
             if settings is other is None or (settings is not None and other is not None and are_same(settings, other)):
                 members.append(run)
@@ -188,7 +188,7 @@ def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
     return found
 
 
-def digest(settings: Settings) -> str:
+def hash_settings(settings: Settings) -> str:
     """Return a short hash of the settings; equal settings have equal hashes."""
     text = "\n".join(
         f"{name} = {_comparable(settings[name])}" for name in sorted(settings) if not _is_ignored(name, settings)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from offpcc.algorithms.variants import Entry
+    from offpcc.algorithms.variants import AlgorithmEntry
     from offpcc.data import Dataset
     from offpcc.data.buffers.base import BufferBuilder
     from offpcc.envs.make import EnvFunction
@@ -412,7 +412,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _constructor(short: str, entry: Entry) -> Constructor:
+def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     from offpcc.config.bindings import parameters, passed_by_us
     from offpcc.networks import Recurrent
     from offpcc.training.experiment import build
@@ -465,7 +465,7 @@ def _declared(cls: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-def _refuse(entry: Entry, name: str, known: set[str]) -> None:
+def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
     """Raise for an argument that does not exist; name what takes it, or the nearest right names.
 
     Raises:

@@ -256,7 +256,7 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
         return num_steps / (time.perf_counter() - start)
 
 
-def lines(results: list[EpisodeResult]) -> Iterator[str]:
+def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
     """Yield one line of text per episode."""
     for number, result in enumerate(results, 1):
         yield f"episode {number}: return {result.episode_return:.1f}, {result.length} steps"

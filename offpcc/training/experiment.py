@@ -32,7 +32,7 @@ from offpcc.config.validation import (
     Fraction,
     NonnegativeInteger,
     PositiveInteger,
-    check,
+    check_arguments,
     format_value,
     rules_of,
 )
@@ -43,7 +43,7 @@ from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.snapshot import Manifest
 from offpcc.data.checks.episodes import NEARLY_ALL
 from offpcc.data.offline import OfflineDataset, read
-from offpcc.data.recording.hdf5_writer import check_new, check_output
+from offpcc.data.recording.hdf5_writer import check_new_hdf5, check_output
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import EnvironmentFault
@@ -54,7 +54,6 @@ from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
-from offpcc.training.dynamics import check_model_of, find_or_train, fingerprint, load_model, untrained_model
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.interaction import Interaction
@@ -62,6 +61,7 @@ from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
+from offpcc.training.model_training import check_model_of, find_or_train, fingerprint, load_model, untrained_model
 from offpcc.training.online import OnlinePhase, check_take_over, normalizes
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (
@@ -105,7 +105,7 @@ def configure(file: str | Path | None = None, *bindings: str) -> None:
     Raises:
         UserError: a file is missing or malformed, or a binding names a class or parameter that does not exist.
     """
-    loading.load(file, bindings, given_in=loading.IN_PYTHON)
+    loading.load_gin_config(file, bindings, given_in=loading.IN_PYTHON)
 
 
 @dataclass(repr=False)
@@ -294,7 +294,7 @@ class Experiment:
         Raises:
             UserError: the file or a setting cannot be written, or the learner was put together by hand.
         """
-        check("save", rules_of(Experiment.save), {"buffer": buffer})
+        check_arguments("save", rules_of(Experiment.save), {"buffer": buffer})
         path, spec = as_path(file, "file", is_file=True), self.spec
         if spec is None:
             raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
@@ -373,7 +373,7 @@ class Experiment:
             raise UserError(f"{file}: the steps are recorded already, into {self.recorder.file}; use one file")
         check_output(file)
         if not resume:
-            check_new(file)
+            check_new_hdf5(file)
             there = next(place for place in file.absolute().parents if place.is_dir())
             try:
                 with tempfile.TemporaryDirectory(
@@ -487,8 +487,8 @@ def build(
             ``build.callbacks = [@MyCallback]``.
         loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
-        dataset: a dataset to learn from instead of interaction; see `offpcc.data.load`. The wrappers of `env` apply to
-            its observations as they would in `env`.
+        dataset: a dataset to learn from instead of interaction; see `offpcc.data.load_dataset`. The wrappers of `env`
+            apply to its observations as they would in `env`.
         dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
             this part, rounded up.
         dataset_steps: the number of the dataset's steps to use, from the start; the last episode is cut.

@@ -24,9 +24,9 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
-from offpcc.config.gin_files import text_of
+from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
-from offpcc.config.validation import Flag, check, format_value, rules_of
+from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
 from offpcc.core import has_images
 from offpcc.data import Dataset, offline
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -39,7 +39,7 @@ from offpcc.envs.rendering import backend
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import Settings, check_unchanged, digest, may_change
+from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change
 from offpcc.training.evaluation import frames_per_second, record_episodes
 from offpcc.training.experiment import (
     Experiment,
@@ -75,7 +75,7 @@ from offpcc.training.run_fns import (
     explain_no_updates,
     planned_updates,
     train,
-    unused_parameters,
+    unused_train_parameters,
 )
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
@@ -139,7 +139,7 @@ def fit(
     """
     if not isinstance(spec, RunSpec):
         raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")
-    check("fit", rules_of(fit), {"resume": resume})
+    check_arguments("fit", rules_of(fit), {"resume": resume})
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
@@ -221,7 +221,7 @@ def _fit_locked(
             lock.take()
             if (now := folder.status()) != plan.status:
                 raise RunExistsError(folder, now or "unfinished")
-        messages = [*plan.messages, *start(spec, folder, plan, resume)]
+        messages = [*plan.messages, *start_or_resume(spec, folder, plan, resume)]
         if lock.message:
             messages.append(lock.message)
     with signals.deferred(), explain_disk_errors(folder.path):
@@ -273,13 +273,13 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     check_writable("train", {name: spec.training[name] for name in spec.given_training})
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
     check_writable("build", own)  # loggers of the user's may change
-    checkpoint, faults = read_checkpoint(folder) if status and resume else (None, [])
+    checkpoint, faults = read_checkpoint_of_run(folder) if status and resume else (None, [])
     is_over = (
         resume
         and status == "finished"
         and (checkpoint is None or checkpoints.is_over(checkpoint, planned_epochs(spec, checkpoint)))
     )
-    config = checkpoint["config"] if checkpoint else text_of(folder.config) if folder.config.is_file() else ""
+    config = checkpoint["config"] if checkpoint else read_config_text(folder.config) if folder.config.is_file() else ""
     has_file = spec.dataset is not None and not isinstance(spec.dataset, Dataset)
     if is_over and has_file and is_known_to_be_same(spec, plain_values(config)):
         return None
@@ -327,7 +327,7 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
         UserError: there is no such run, it did not learn from the same data, or its networks differ.
     """
     source = RunFolder.at(as_path(str(spec.start_from)))
-    checkpoint, messages = read_checkpoint(source)
+    checkpoint, messages = read_checkpoint_of_run(source)
     if checkpoint is None:
         raise UserError(
             f"--from {source.path}: there is no checkpoint of a run; give the folder of a run that learned from "
@@ -345,7 +345,7 @@ def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
         UserError: there is no such run, or its networks differ.
     """
     source = RunFolder.at(as_path(str(spec.init)))
-    checkpoint, messages = read_checkpoint(source)
+    checkpoint, messages = read_checkpoint_of_run(source)
     if checkpoint is None:
         raise UserError(
             f"--init {source.path}: there is no checkpoint of a run; give the folder of a run, such as "
@@ -398,14 +398,14 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     check_num_envs(waiting, spec.training["num_steps_per_epoch"])
     learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
     parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
-    of_train = unused_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
+    of_train = unused_train_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
     if spec.start_from is not None:
         of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
         type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
         train: of_train,
-        offline.dataset_options: offline.unused_parameters(algorithm),
+        offline.dataset_options: offline.unused_dataset_parameters(algorithm),
     }
     parts_given = arguments_of(spec, type(algorithm), buffer)
     given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
@@ -427,7 +427,7 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
 # Resume ---------------------------------------------------------------------------------------------------------------
 
 
-def read_checkpoint(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
+def read_checkpoint_of_run(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
     """Return the checkpoint of a run, or None if there is none, and messages about it.
 
     Raises:
@@ -486,7 +486,7 @@ def _check_unchanged(checkpoint: Checkpoint | None, old: Settings, new: Settings
         raise UserError(f"{error.message} ({changed})") from error
 
 
-def start(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list[str]:
+def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list[str]:
     """Start the recording and load the checkpoint, if there are any; return messages about both.
 
     Raises:
@@ -599,7 +599,7 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
                 environment=spec.label,
                 algorithm=spec.algo,
                 # Weights & Biases averages over a group, so runs with other settings need another group.
-                config_name=f"{details['config_name']} {digest(plain_values(experiment.config))}",
+                config_name=f"{details['config_name']} {hash_settings(plain_values(experiment.config))}",
                 run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
-from offpcc.training.plotting import Array, Curve, Group, NoRunsError, Summary, groups_of, labels_of, mean_over_runs
+from offpcc.training.plotting import Array, Curve, NoRunsError, RunGroup, Summary, groups_of, labels_of, mean_over_runs
 from offpcc.training.run_dir import RunFolder
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
+from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 IMITATION = "bc"
 ORDER = ("random", "medium-replay", "medium", "medium-expert", "expert")  # of columns, by skill
@@ -24,7 +24,7 @@ TASK = re.compile(rf"(.+)-({'|'.join(sorted(QUALITIES, key=len, reverse=True))})
 class Line(NamedTuple):
     """The runs of one algorithm on one data set."""
 
-    group: Group
+    group: RunGroup
     name: str  # in the legend
     num_runs: int
     curve: Curve  # D4RL's scores, if `is_score`
@@ -37,7 +37,7 @@ class Line(NamedTuple):
         return float(self.curve.mean[-LAST:].mean())
 
 
-def place_of(group: Group) -> tuple[str, str]:
+def place_of(group: RunGroup) -> tuple[str, str]:
     """Return the row and the column of a group: its environment, and its data set or "".
 
     ``hopper-medium-v2`` is in row ``hopper-v2`` and column ``medium``.
@@ -50,7 +50,7 @@ def place_of(group: Group) -> tuple[str, str]:
     return group.environment, name
 
 
-def references_of(group: Group) -> tuple[float, float] | None:
+def references_of(group: RunGroup) -> tuple[float, float] | None:
     """Return the returns with D4RL's scores 0 and 100 for the task of a group; None if D4RL gives none."""
     row, column = place_of(group)
     task = row if not column else re.sub(r"(-v\d+)?$", rf"-{column}\1", row, count=1)
@@ -156,5 +156,5 @@ def plot_grid(
         if not final:
             handles = [Line2D([], [], **looks[name]) for name in names]
             figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * len(columns)))
-    save(figure, file)
+    save_figure(figure, file)
     return [line.summary for line in found]

@@ -20,7 +20,7 @@ from offpcc.config.validation import (
     PositiveNumber,
     Rule,
     Size,
-    check,
+    check_arguments,
     format_value,
     is_number,
     one_of,
@@ -29,7 +29,7 @@ from offpcc.config.validation import (
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
-from offpcc.training.dynamics import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
+from offpcc.training.model_training import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
 from offpcc.training.rollouts import (
     ALEATORIC,
     DEVIATION,
@@ -41,7 +41,7 @@ from offpcc.training.rollouts import (
     Pessimism,
     Rollouts,
     Starts,
-    play,
+    play_rollouts,
 )
 from offpcc.training.run_fns import Callback, Run
 from offpcc.training.tuned_rollouts import tuned_pair
@@ -193,7 +193,7 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     if algorithm.imagination is None:
         return None
     bound = bound_options()
-    check("Imagination", rules_of(bound_options), bound)
+    check_arguments("Imagination", rules_of(bound_options), bound)
     given = {name: value for name, value in bound.items() if value is not None}
     if data:
         given.setdefault("keep", None)  # all rounds are of one model
@@ -440,18 +440,21 @@ class Imagination(Callback):
 
     def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
         assert self.data is not None
-        at = begins = self.data.starts[indices]
+        rollout_starts = context_starts = self.data.starts[indices]
         places, prefix = None, self.options.prefix
         if not algorithm.memoryless:
-            begins = self.data.first[at] if prefix is None else np.maximum(self.data.first[at], at - prefix)
+            context_starts = self.data.first[rollout_starts]
+            if prefix is not None:
+                context_starts = np.maximum(context_starts, rollout_starts - prefix)
         if self.options.one_member:
             drawn = self.randomness.generator.integers(len(self.model.elites), size=len(indices))
             places = torch.from_numpy(drawn).to(self.model.device)
-        starts = Starts(indices, begins, places)
-        log = play(self.model, self.data, algorithm, starts, length, self.generator, self.pessimism)
+        starts = Starts(indices, context_starts, places)
+        log = play_rollouts(self.model, self.data, algorithm, starts, length, self.generator, self.pessimism)
         if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
-            begins = np.maximum(begins, at - most - self.buffer.imagined.burn_in)  # type: ignore[union-attr]
-        return log, log.rollouts(self.data.rows, begins, at)
+            earliest = rollout_starts - most - self.buffer.imagined.burn_in  # type: ignore[union-attr]
+            context_starts = np.maximum(context_starts, earliest)
+        return log, log.rollouts(self.data.rows, context_starts, rollout_starts)
 
     def _starts(self, number: int) -> Array:
         """Draw the transitions (number,) at whose observations rollouts start."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from offpcc.algorithms import ActorCritic
-from offpcc.config.validation import PositiveInteger, check, rules_of
+from offpcc.config.validation import PositiveInteger, check_arguments, rules_of
 from offpcc.core import Algorithm, Memory, Step, Store
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.faults import EnvironmentFault
@@ -27,7 +27,7 @@ def episode_options(*, longest: PositiveInteger = LONGEST_EPISODE) -> int:
         longest: environment steps after which an episode of a test, of a recording, or of an agent with memory counts
             as endless, and ends the command with a message. Raise it for a task whose episodes are longer.
     """
-    check("episodes", rules_of(episode_options), {"longest": longest})
+    check_arguments("episodes", rules_of(episode_options), {"longest": longest})
     return longest
 
 

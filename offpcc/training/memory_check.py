@@ -22,7 +22,7 @@ from offpcc.training.evaluation import MakeAnyEnv, open_environment, run_episode
 from offpcc.training.seed_statistics import FEWER_RESAMPLES, interval, mean
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import COLORS, STYLE, save
+from offpcc.utils.figures import COLORS, STYLE, save_figure
 
 Array = npt.NDArray[Any]
 Interval = tuple[float, float]  # 95% bootstrap interval of a mean of paired differences
@@ -134,7 +134,7 @@ class MemoryCheck:
             recovery.axhline(self.tolerance, color=COLORS[1], linestyle="--", label="tolerance")
             influence.set(xlabel="steps back", ylabel="change of the action", title="Influence of an observation")
             recovery.set(xlabel="steps later", ylabel="change of the action", title="After an odd observation")
-        save(figure, file)
+        save_figure(figure, file)
 
 
 def _number(x: Any) -> str:
@@ -159,7 +159,7 @@ class _Played:
         return action, memory
 
 
-def measure(
+def measure_memory(
     actor: ActorCritic, make_env: MakeAnyEnv, num_episodes: int, seed: int, tolerance: float, longest: int
 ) -> MemoryCheck:
     """Measure; see `offpcc.check_memory`."""

@@ -215,7 +215,7 @@ def columns(
     ]
 
 
-def summary(
+def summarize_episodes(
     kind: str, results: Sequence[EpisodeResult], references: tuple[float, float] | None = None
 ) -> dict[str, float | None]:
     """Return mean return and mean length of episodes; for tests also the standard deviation and the normalised score.

@@ -10,7 +10,7 @@ import torch
 from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array, Range
-from offpcc.training.dynamics import Transitions, as_tensor, describe, reward_scale, spread
+from offpcc.training.model_training import Transitions, as_tensor, describe_spread, reward_scale, spread
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils.errors import UserError
 
@@ -56,7 +56,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     Raises:
         UserError: observations or actions have another size than the model's.
     """
-    check_fit(model, rows)
+    check_model_fits_data(model, rows)
     data = Transitions(rows, model.history)
     indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
     errors, ratios, found = [], [], []
@@ -99,7 +99,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
     )  # fmt: skip
 
 
-def check_fit(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> None:
+def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> None:
     """Raise if a model cannot read some data.
 
     Args:
@@ -160,7 +160,7 @@ def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[in
     return errors
 
 
-def lines(quality: Quality, model: DynamicsModel) -> list[str]:
+def format_quality(quality: Quality, model: DynamicsModel) -> list[str]:
     """Return the quality as text, a line for each finding."""
     names = [*(f"observation {number}" for number in range(model.observation_dim)), "reward"]
     told = [f"one step ahead, root mean squared error (in standard deviations of the data), {len(names) - 1} numbers:"]
@@ -175,7 +175,7 @@ def lines(quality: Quality, model: DynamicsModel) -> list[str]:
     for name, values in quality.uncertainty._asdict().items():
         low, high = quality.ranges[name].threshold
         told.append(
-            f"{name} uncertainty: {describe(spread(values))}; rank correlation with the error "
+            f"{name} uncertainty: {describe_spread(spread(values))}; rank correlation with the error "
             f"{quality.rank_correlation[name]:.2f}; search a threshold between {low:.4g} and {high:.4g}, a coefficient "
             f"between 0 and {quality.ranges[name].coefficient[1]:.4g}"
         )

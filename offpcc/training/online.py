@@ -18,7 +18,7 @@ from offpcc.config.validation import (
     NonnegativeNumber,
     PositiveInteger,
     Rule,
-    check,
+    check_arguments,
     is_number,
     rules_of,
 )
@@ -93,7 +93,7 @@ def online_options(
     """
     given = (share, warm_up_steps, updates_per_step, update_every, algorithm, keep_moments, exploration_noise)
     options = OnlineOptions(*given, decay, decay_to, decay_steps)
-    check("OfflineToOnline", rules_of(online_options), options._asdict())
+    check_arguments("OfflineToOnline", rules_of(online_options), options._asdict())
     return options
 
 

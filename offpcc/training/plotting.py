@@ -14,7 +14,7 @@ import numpy.typing as npt
 from offpcc.training.comparison import group_runs
 from offpcc.training.online import Loss, loss_at_switch, switch_of
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
+from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 from offpcc.utils.files import open_regular
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class Summary(NamedTuple):
     longest: int
 
 
-class Group(NamedTuple):
+class RunGroup(NamedTuple):
     """Runs in the folder of one algorithm with equal settings."""
 
     folder: Path
@@ -261,7 +261,7 @@ def plot_run(folder: Path, file: Path) -> None:
         for name, color in zip(losses, COLORS, strict=False):
             _draw(axes, curve_of(progress, name), color, label=name.removeprefix("update/"))
         axes.set(ylabel="loss")
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def plot_runs(
@@ -300,7 +300,7 @@ def plot_runs(
     names = labels_of(groups) if labels is None else list(labels)
     if len(names) != len(groups):
         raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
-    means: list[tuple[Group, str, Mean]] = []
+    means: list[tuple[RunGroup, str, Mean]] = []
     missing = []
     for group, name in zip(groups, names, strict=True):
         try:
@@ -335,7 +335,7 @@ def plot_runs(
         steps, mean, std = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
         longest = max([steps, *(int(rest.steps[-1]) for rest in beyond)])
         summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest))
-    save(figure, file)
+    save_figure(figure, file)
     return summaries
 
 
@@ -349,20 +349,20 @@ def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss
     return found
 
 
-def groups_of(folders: Sequence[Path]) -> list[Group]:
+def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
     """Group the runs in some folders by folder and settings, without duplicates."""
     runs_of: dict[Path, dict[Path, None]] = {}
     for folder in folders:
         for run in find_runs(folder):
             runs_of.setdefault(run.resolve().parent, {})[run.resolve()] = None
     return [
-        Group(folder, settings, runs)
+        RunGroup(folder, settings, runs)
         for folder, found in runs_of.items()
         for settings, runs in group_runs(list(found)).items()
     ]
 
 
-def labels_of(groups: Sequence[Group]) -> list[str]:
+def labels_of(groups: Sequence[RunGroup]) -> list[str]:
     """Return a name for each group: its folder's name and the settings that differ within the folder."""
     folders = list(dict.fromkeys(group.folder for group in groups))
     name_of = dict(zip(folders, _names(folders), strict=True))

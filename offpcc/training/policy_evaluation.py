@@ -118,7 +118,7 @@ def estimate_value(
         if name in REFUSED:
             raise UserError(f"evaluate_from_data.algorithm has {name!r}, {REFUSED[name]}; leave it out there")
     rows, space = data.rows, data.observation_space
-    check_fit(actor, data)
+    check_actor_fits_data(actor, data)
     of_policy = policy_actions(actor, rows, seed)
     rewards = rows.rewards[rows.is_start].astype(np.float64)
     spread = float(rewards.std())
@@ -133,7 +133,9 @@ def estimate_value(
     }
     both = spaces.Box(-1.0, 1.0, (2 * actor.action_dim,))
     with loading.same_bindings():
-        loading.load(None, [])  # bindings are those of the agent's training, such as a schedule of its learning rate
+        loading.load_gin_config(
+            None, []
+        )  # bindings are those of the agent's training, such as a schedule of its learning rate
         with explain_failure("FQE", "hidden_dims"):
             learner = FQE(
                 space,
@@ -159,7 +161,7 @@ def estimate_value(
     return ValueEstimate(np.concatenate(values).astype(np.float64), gamma, num_updates)
 
 
-def check_fit(actor: ActorCritic, data: OfflineDataset) -> None:
+def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
     """Raise if an actor cannot be evaluated on data.
 
     Raises:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
-from os import _exit  # inside an environment's step, `foreign` refuses os._exit
+from os import _exit  # inside an environment's step, `process_guard` refuses os._exit
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -146,7 +146,7 @@ def _ended_after(timeout: float | None) -> Iterator[None]:
         timer.cancel()
 
 
-def play(host: Host, task: Task) -> Piece:
+def play_task(host: Host, task: Task) -> Piece:
     """Play in an actor; `Host.answer` runs this."""
     host.kept = host.kept or _Player(host, task)
     piece: Piece = host.kept.play(task)
@@ -239,7 +239,7 @@ class RemoteInteraction(Interaction):
         for number in idle:
             own = self.environments.seeds[number], self.longest_episode, self.environments.timeout, self.num_steps
             task = Task(self._policy, self.version, explore_at_random, *own, epsilons[number])
-            self.environments.workers[number].send(play, task)
+            self.environments.workers[number].send(play_task, task)
             self._playing[number] = None
 
     def _publish(self) -> None:

@@ -18,8 +18,8 @@ from offpcc.training.grid_plot import RETURN, references_of
 from offpcc.training.plotting import (
     Array,
     Curve,
-    Group,
     NoRunsError,
+    RunGroup,
     align_runs,
     cut,
     groups_of,
@@ -96,7 +96,7 @@ class Runs:
         hours: the hours of training at these steps, NaN where they are unknown.
     """
 
-    group: Group
+    group: RunGroup
     task: str
     name: str
     is_offline: bool
@@ -121,7 +121,7 @@ class Runs:
 
 
 @dataclass
-class Entry:
+class ReportRow:
     """A row of a report: an algorithm in one task, or over all tasks.
 
     Attributes:
@@ -189,7 +189,7 @@ class Report:
         warnings: what the reader has to know.
     """
 
-    entries: list[Entry]
+    entries: list[ReportRow]
     budgets: list[Budget]
     test: str
     normalise: str
@@ -470,7 +470,7 @@ def _read_references(file: Path) -> dict[str, Any]:
     return content
 
 
-def _entry(task: str, name: str, members: list[Runs], others: list[Runs] | None, thresholds: Array) -> Entry:
+def _entry(task: str, name: str, members: list[Runs], others: list[Runs] | None, thresholds: Array) -> ReportRow:
     """Return the row of an algorithm; `others` are the runs of the baseline in the same tasks."""
     scores = [runs.scores for runs in members]
 
@@ -480,7 +480,7 @@ def _entry(task: str, name: str, members: list[Runs], others: list[Runs] | None,
     values, (low, high) = all_of(scores), interval(all_of, scores)
     rows = zip(values, low, high, strict=True)
     statistics = {key: Estimate(*map(float, row)) for key, row in zip(STATISTICS, rows, strict=True)}
-    return Entry(
+    return ReportRow(
         task,
         name,
         members,

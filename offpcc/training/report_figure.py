@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offpcc.training.plotting import THIN
-from offpcc.training.report import Budget, Entry, Estimate, Report, range_of
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save
+from offpcc.training.report import Budget, Estimate, Report, ReportRow, range_of
+from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def draw_report(report: Report, file: Path) -> None:
         handles.append(Line2D([], [], color="0.3", linestyle="", marker="o", markersize=3, alpha=0.6))
         texts = [*names, *(NAMES[mark] for mark in marks), "one run"]
         figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 2 * len(kinds)))
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _title(kind: str, report: Report) -> str:
@@ -82,7 +82,9 @@ def _unit(report: Report) -> str:
     return "normalised score" if report.normalise else "return"
 
 
-def _draw_statistics(axes: Axes, entries: list[Entry], marks: list[str], looks: dict[str, Any], report: Report) -> None:
+def _draw_statistics(
+    axes: Axes, entries: list[ReportRow], marks: list[str], looks: dict[str, Any], report: Report
+) -> None:
     for place, entry in enumerate(entries):
         for i, mark in enumerate(marks):
             color = looks[entry.name]["color"]
@@ -93,7 +95,7 @@ def _draw_statistics(axes: Axes, entries: list[Entry], marks: list[str], looks: 
     _set_rows(axes, labels, f"{_unit(report)} of the {report.test} test")
 
 
-def _draw_improvement(axes: Axes, entries: list[Entry], looks: dict[str, Any], report: Report) -> None:
+def _draw_improvement(axes: Axes, entries: list[ReportRow], looks: dict[str, Any], report: Report) -> None:
     for place, entry in enumerate(entries):
         if entry.improvement is not None:
             _draw_estimate(axes, entry.improvement, place, looks[entry.name]["color"], "o")
@@ -117,7 +119,7 @@ def _set_rows(axes: Axes, labels: list[str], xlabel: str) -> None:
     axes.set(xlabel=xlabel, ylim=(len(labels) - 0.5, -0.5))
 
 
-def _draw_bands(axes: Axes, entries: list[Entry], kind: str, looks: dict[str, Any], report: Report) -> None:
+def _draw_bands(axes: Axes, entries: list[ReportRow], kind: str, looks: dict[str, Any], report: Report) -> None:
     """Draw performance profiles, or learning curves with every run as a thin line."""
     from matplotlib.ticker import EngFormatter
 

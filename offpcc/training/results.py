@@ -20,7 +20,7 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
-from offpcc.config.gin_files import text_of
+from offpcc.config.gin_files import read_config_text
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -28,19 +28,19 @@ from offpcc.config.validation import (
     NumEnvs,
     PositiveFraction,
     PositiveInteger,
+    check_arguments,
     one_of,
     rules_of,
 )
-from offpcc.config.validation import check as check_arguments
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
-from offpcc.data.checks.check import Examination, examine, refused
+from offpcc.data.checks.check import Examination, examine_dataset, refused
 from offpcc.data.datasets.columns import Column, SpoiledData, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
 from offpcc.data.datasets.dict_columns import PackedRows
 from offpcc.data.offline import dataset_options, load_unchanged, read
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
-from offpcc.data.recording.metadata import settings_of
+from offpcc.data.recording.metadata import settings_of_recording
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded, opened
 from offpcc.envs.make import EnvFunction, check_env
@@ -49,11 +49,11 @@ from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.envs.wrappers import ActionIndex, ActionScale, raw_actions, scale_of
 from offpcc.networks.noise import Noise
-from offpcc.training.collect import EpsilonGreedyActor, Seeds, play
+from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
-from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure
+from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
@@ -143,7 +143,7 @@ class RunResult:
     @property
     def config(self) -> dict[str, str]:
         """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
-        return dict(loading.values(text_of(RunFolder.at(self.folder).config)))
+        return dict(loading.values(read_config_text(RunFolder.at(self.folder).config)))
 
     @property
     def curve(self) -> Curve:
@@ -228,7 +228,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     """Look for faults in a dataset, as ``offpcc check --dataset`` does; ``print(check(data))`` shows them.
 
     Args:
-        data: a dataset, or what `offpcc.data.load` reads.
+        data: a dataset, or what `offpcc.data.load_dataset` reads.
         env: the environment to train for; see `evaluate`. With it, the data is checked against its spaces and limits.
 
     Returns:
@@ -240,7 +240,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     with for_python(), ExitStack() as stack:
         made = None if env is None else stack.enter_context(opened(_configured(env)()))
         try:
-            return examine(load_unchanged(data, dataset_options()), env=made)
+            return examine_dataset(load_unchanged(data, dataset_options()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
 
@@ -279,7 +279,7 @@ def check_memory(
     given = {"episodes": episodes, "seed": seed, "tolerance": tolerance}
     check_arguments("check_memory", rules_of(check_memory), given)
     with for_python():
-        return measure(_actor(agent), _configured(env), episodes, seed, tolerance, episode_options())
+        return measure_memory(_actor(agent), _configured(env), episodes, seed, tolerance, episode_options())
 
 
 @explains_calls
@@ -302,8 +302,8 @@ def evaluate_from_data(
 
     Args:
         agent: the agent. Its own episode does not change.
-        dataset: the data; see `offpcc.data.load`. Data of the agent's own training are allowed, but make the value
-            optimistic.
+        dataset: the data; see `offpcc.data.load_dataset`. Data of the agent's own training are allowed, but make the
+            value optimistic.
         env: the environment whose wrappers show the recorded observations as the agent sees them; it is made, but not
             played. None if the data hold them so.
         num_updates: number of updates of the critics.
@@ -387,7 +387,7 @@ def collect(
                 facts["algorithm"] = type(actor).__name__
             if num_envs > 1 or worker_processes:
                 facts["num_envs"] = num_envs
-            metadata = settings_of(opened, facts)
+            metadata = settings_of_recording(opened, facts)
             episodes = _Episodes(scale_of(raw_actions(opened)), steps, num_envs)
             try:
                 if "num_envs" in facts:
@@ -396,7 +396,7 @@ def collect(
                     )
                 while len(episodes) < steps:
                     seeds = Seeds.of(seed, episodes.num_whole)
-                    for transition in play(played, actor, seeds, deterministic, longest, epsilon):
+                    for transition in play_episode(played, actor, seeds, deterministic, longest, epsilon):
                         signals.poll()
                         episodes.push(*transition)
                         if len(episodes) == steps:

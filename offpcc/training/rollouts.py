@@ -17,7 +17,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.networks.noise import Noise
 from offpcc.networks.states import map_state
-from offpcc.training.dynamics import Transitions, as_tensor
+from offpcc.training.model_training import Transitions, as_tensor
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import seed_global_generators
@@ -49,7 +49,7 @@ class Starts(NamedTuple):
     """Where N rollouts begin."""
 
     indices: Array  # (N,), transitions at whose observations they start
-    begins: Array  # (N,), rows from which on an agent with memory reads its recorded episode
+    context_starts: Array  # (N,), rows from which on an agent with memory reads its recorded episode
     places: torch.Tensor | None = None  # (N,), place among the elites of each one's network; None: each step draws one
 
 
@@ -80,39 +80,50 @@ class Log:
         self.num_stopped = self.num_ended = self.num_bounded = 0
         self.uncertainty = 0.0
 
-    def add(self, going: Array, following: Array, actions: Array, rewards: Array, ended: Array, kept: Array) -> None:
-        """Add a step of the rollouts `going` (M,), of which those that are `kept` (M,) are stored."""
-        numbers = going[kept]
-        self.steps.append((numbers, self.lengths[numbers], following[kept], actions[kept], rewards[kept], ended[kept]))
-        self.lengths[numbers] += 1
+    def add(
+        self,
+        active: Array,
+        next_observations: Array,
+        actions: Array,
+        rewards: Array,
+        terminations: Array,
+        is_stored: Array,
+    ) -> None:
+        """Add a step of the `active` rollouts, (M,) indices, of which those where `is_stored` (M,) are stored."""
+        indices = active[is_stored]
+        arrays = (array[is_stored] for array in (next_observations, actions, rewards, terminations))
+        self.steps.append((indices, self.lengths[indices], *arrays))
+        self.lengths[indices] += 1
 
-    def rollouts(self, recorded: TransitionTable, begins: Array, at: Array) -> Rollouts:
-        """Return all rollouts that have steps, after the recorded steps from rows `begins` to rows `at`."""
-        there = self.lengths > 0
-        before = (at - begins)[there]
-        sizes = before + self.lengths[there] + 1
+    def rollouts(self, recorded: TransitionTable, context_starts: Array, rollout_starts: Array) -> Rollouts:
+        """Return all rollouts that have steps, after the recorded steps from `context_starts` to `rollout_starts`."""
+        has_steps = self.lengths > 0
+        num_recorded = (rollout_starts - context_starts)[has_steps]
+        sizes = num_recorded + self.lengths[has_steps] + 1
         starts = np.cumsum(sizes) - sizes
         rows = Storage.of(int(sizes.sum()), recorded.observations.shape[1:], recorded.observations.dtype,
                           recorded.actions.shape[1])  # fmt: skip
         rows.is_start[:] = True
         rows.is_start[starts + sizes - 1] = False
-        within = np.arange(int((before + 1).sum())) - np.repeat(np.cumsum(before + 1) - before - 1, before + 1)
-        source, place = np.repeat(begins[there], before + 1) + within, np.repeat(starts, before + 1) + within
-        rows.observations[place] = recorded.observations[source]
-        is_before = within < np.repeat(before, before + 1)
-        rows.actions[place[is_before]] = recorded.actions[source[is_before]]
-        rows.rewards[place[is_before]] = recorded.rewards[source[is_before]]
-        first = np.zeros(len(there), np.int64)
-        first[there] = starts + before
-        for numbers, step, following, actions, rewards, ended in self.steps:
-            place = first[numbers] + step
-            rows.actions[place], rows.rewards[place, 0], rows.terminations[place, 0] = actions, rewards, ended
-            rows.observations[place + 1] = following
-        return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), before)
+        copied = num_recorded + 1  # the recorded steps, and the observation at which the rollout starts
+        offsets = np.arange(int(copied.sum())) - np.repeat(np.cumsum(copied) - copied, copied)
+        source = np.repeat(context_starts[has_steps], copied) + offsets
+        target = np.repeat(starts, copied) + offsets
+        rows.observations[target] = recorded.observations[source]
+        has_action = offsets < np.repeat(num_recorded, copied)
+        rows.actions[target[has_action]] = recorded.actions[source[has_action]]
+        rows.rewards[target[has_action]] = recorded.rewards[source[has_action]]
+        first_rows = np.zeros(len(has_steps), np.int64)  # of each rollout's imagined steps
+        first_rows[has_steps] = starts + num_recorded
+        for indices, step, next_observations, actions, rewards, terminations in self.steps:
+            target = first_rows[indices] + step
+            rows.actions[target], rows.rewards[target, 0], rows.terminations[target, 0] = actions, rewards, terminations
+            rows.observations[target + 1] = next_observations
+        return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), num_recorded)
 
 
 @torch.no_grad()
-def play(
+def play_rollouts(
     model: DynamicsModel,
     data: Transitions,
     actor: Any,
@@ -134,15 +145,15 @@ def play(
         pessimism: what the uncertainty does.
         deterministic: whether the actor acts with the mode of its policy.
     """
-    indices, begins, places = starts
-    at, memory = data.starts[indices], None
+    indices, context_starts, places = starts
+    rollout_starts, memory = data.starts[indices], None
     observed, acted, *_ = (np.array(part) for part in data[indices])
     number = len(indices)
     previous = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
     is_first = np.ones(number, np.float32)
     if not actor.memoryless:
-        memory, previous, is_first = remember(actor, data.rows, at, begins)
-    log, going = Log(number), np.arange(number)  # rollouts that have not ended
+        memory, previous, is_first = remember(actor, data.rows, rollout_starts, context_starts)
+    log, active = Log(number), np.arange(number)  # indices of the rollouts that have not ended
     for _ in range(length):
         chosen, memory = actor.act(Step(observed[:, -1], *previous, is_first), memory, deterministic=deterministic)
         chosen = np.clip(chosen, -1.0, 1.0)  # an algorithm of one's own may act outside
@@ -150,24 +161,24 @@ def play(
         window = as_tensor(observed, model), as_tensor(acted, model)
         needs_all = pessimism.has_effect or pessimism.mean_reward
         found = model.imagine(*window, generator, places, with_uncertainty=needs_all)
-        following, ended = found.next_observations.cpu().numpy(), found.terminations.cpu().numpy()
+        next_observations, ended = found.next_observations.cpu().numpy(), found.terminations.cpu().numpy()
         rewards = (found.mean_rewards if pessimism.mean_reward else found.rewards).cpu().numpy()
-        stopped = np.zeros(len(going), bool)
+        stopped = np.zeros(len(active), bool)
         if pessimism.has_effect:
             unsure = getattr(found.uncertainty, pessimism.uncertainty).cpu().numpy()
             stopped = unsure > pessimism.threshold
             rewards = np.where(stopped, pessimism.end_reward, rewards - pessimism.penalty * unsure).astype(np.float32)
-        kept = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(going), bool)
-        log.add(going, following, chosen, rewards, ended | stopped, kept)
+        is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(active), bool)
+        log.add(active, next_observations, chosen, rewards, ended | stopped, is_stored)
         log.num_stopped += int(stopped.sum())
         log.num_ended += int((ended & ~stopped).sum())
-        log.num_bounded += int(found.bounded.cpu().numpy()[kept].sum())
-        log.uncertainty += float(unsure[kept].sum()) if pessimism.has_effect else 0.0
+        log.num_bounded += int(found.bounded.cpu().numpy()[is_stored].sum())
+        log.uncertainty += float(unsure[is_stored].sum()) if pessimism.has_effect else 0.0
         alive = np.flatnonzero(~(ended | stopped))
         if not len(alive):
             break
-        going = going[alive]
-        observed = np.concatenate([observed[alive, 1:], following[alive, None]], 1)
+        active = active[alive]
+        observed = np.concatenate([observed[alive, 1:], next_observations[alive, None]], 1)
         acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
         previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
         places = None if places is None else places[torch.from_numpy(alive).to(places.device)]
@@ -175,11 +186,20 @@ def play(
     return log
 
 
-def remember(actor: Any, rows: TransitionTable, at: Array, begins: Array) -> tuple[Memory, tuple[Array, Array], Array]:
-    """Run an agent's memory over the recorded steps from rows `begins` (N,) to `at`, without the last observation.
+def remember(
+    actor: Any, rows: TransitionTable, rollout_starts: Array, context_starts: Array
+) -> tuple[Memory, tuple[Array, Array], Array]:
+    """Run an agent's memory over the recorded steps before its rollouts.
+
+    Args:
+        actor: the agent.
+        rows: the recorded data.
+        rollout_starts: rows of the observations at which the rollouts start, (N,); the memory does not read these.
+        context_starts: rows from which on the memory reads, (N,).
 
     Returns:
-        The memory, the action and the reward before the observations at `at`, and whether these begin an episode.
+        The memory, the action and the reward before the observations at `rollout_starts`, and whether these begin an
+        episode.
     """
 
     def before(places: Array, is_first: Array) -> tuple[Array, Array]:
@@ -188,14 +208,14 @@ def remember(actor: Any, rows: TransitionTable, at: Array, begins: Array) -> tup
         return np.where(is_first[:, None], zero, actions), np.where(is_first[:, None], zero, rewards)
 
     memory = None
-    longest = int((at - begins).max())
+    longest = int((rollout_starts - context_starts).max())
     for step in range(longest):
-        places = np.maximum(at - longest + step, begins)
-        is_start = places == begins  # also of an episode that has not begun
+        places = np.maximum(rollout_starts - longest + step, context_starts)
+        is_start = places == context_starts  # also of an episode that has not begun
         seen = Step(rows.observations[places], *before(places, is_start), is_start.astype(np.float32))
         _, memory = actor.act(seen, memory, deterministic=True)
-    is_first = at == begins
-    return memory, before(at, is_first), is_first.astype(np.float32)
+    is_first = rollout_starts == context_starts
+    return memory, before(rollout_starts, is_first), is_first.astype(np.float32)
 
 
 class RandomActor:
@@ -288,15 +308,15 @@ class ImaginedEpisodes:
         """Play `num` rollouts side by side, and return those that were not cut before their first step."""
         signals.poll()
         indices = self.draw.integers(len(self.data), size=num)
-        rows, at = self.data.rows, self.data.starts[indices]
-        starts = Starts(indices, self.data.first[at])
-        log = play(
+        rows, rollout_starts = self.data.rows, self.data.starts[indices]
+        starts = Starts(indices, self.data.first[rollout_starts])
+        log = play_rollouts(
             self.model, self.data, self.actor, starts, self.length, self.generator, self.pessimism, self.deterministic
         )
         self.num_unsure += log.num_stopped
         self.num_ended += log.num_ended
         self.num_bounded += log.num_bounded
-        table = log.rollouts(rows, at, at).rows
+        table = log.rollouts(rows, rollout_starts, rollout_starts).rows
         return [
             Episode(
                 table.observations[start:stop],

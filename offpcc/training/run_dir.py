@@ -17,7 +17,7 @@ import torch
 
 from offpcc.algorithms.agent import BEST
 from offpcc.config.gin_files import CHECKOUT
-from offpcc.envs.make import simulator
+from offpcc.envs.make import simulator_version
 from offpcc.training.experiment import Experiment
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError, first_line
@@ -206,7 +206,7 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor(),
         "threads": torch.get_num_threads(),
         "versions": versions(),
-        "simulator": simulator(),
+        "simulator": simulator_version(),
         "git_commit": git_commit(),
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
     }

@@ -17,7 +17,7 @@ from offpcc.config.validation import (
     NumEnvs,
     PositiveInteger,
     at_least,
-    check,
+    check_arguments,
     format_value,
     rules_of,
 )
@@ -32,7 +32,7 @@ from offpcc.training.metrics import (
     Loop,
     columns,
     report_skipped_updates,
-    summary,
+    summarize_episodes,
     warn_no_updates,
 )
 from offpcc.utils import signals
@@ -266,8 +266,8 @@ def train(
             "update": loop.num_updates,
             "epoch": loop.epoch,
             "env_step": None if loop.switch_step is None else loop.step - start,
-            **summary("train", interaction.take_finished() if interaction else []),
-            **summary("test", tested, tests.references if tests else None),
+            **summarize_episodes("train", interaction.take_finished() if interaction else []),
+            **summarize_episodes("test", tested, tests.references if tests else None),
             **{f"update/{name}": value for name, value in loop.stats.means().items()},
             **clock.row(),
         }
@@ -326,7 +326,7 @@ def check_settings(**settings: Any) -> None:
     Raises:
         UserError: a setting is invalid; the message names the first.
     """
-    check("train", rules_of(train), settings)
+    check_arguments("train", rules_of(train), settings)
 
 
 def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) -> None:
@@ -383,7 +383,7 @@ def columns_of(
     )
 
 
-def unused_parameters(
+def unused_train_parameters(
     algorithm: Algorithm, interaction: Interaction | None, tests: Evaluation | None, settings: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return the settings of `train` that have no effect on this run, with the reasons."""

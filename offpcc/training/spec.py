@@ -32,7 +32,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     PositiveNumber,
     Rule,
-    check,
+    check_arguments,
     rules_of,
 )
 from offpcc.data import Dataset
@@ -44,13 +44,13 @@ from offpcc.envs.guard import opened
 from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make, options_without_env
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.networks import Recurrent
-from offpcc.training.dynamics import ModelTraining
 from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, check_installed, tracking_wanted
+from offpcc.training.model_training import ModelTraining
 from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, online_options
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
-from offpcc.utils.errors import UserError, first_line, for_python, tell
+from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
@@ -96,7 +96,7 @@ def checkpoint_options(
         every_minutes: minutes from the end of writing one checkpoint to the next.
     """
     options = CheckpointOptions(every, every_steps, every_minutes)
-    check("Checkpoints", rules_of(checkpoint_options), options._asdict())
+    check_arguments("Checkpoints", rules_of(checkpoint_options), options._asdict())
     return options
 
 
@@ -154,7 +154,7 @@ def part_options(**given: Any) -> PartOptions:
             f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
         ) from error
     parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
-    check("build", rules_of(chosen_parts), parts._asdict())
+    check_arguments("build", rules_of(chosen_parts), parts._asdict())
     own = {name: loading.with_names(value) for name, value in given.items() if value is not None}
     loading.add_used(chosen_parts, own)
     return parts
@@ -313,7 +313,7 @@ class RunSpec:
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"dataset_steps": dataset_steps}
         given |= {"results": results, "save_dataset": save_dataset, "track": track}
-        check("build", rules_of(cls.make), given)
+        check_arguments("build", rules_of(cls.make), given)
         if tracking_wanted(track):
             check_installed()
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
@@ -322,7 +322,7 @@ class RunSpec:
         algorithm_class = find_algorithm(algo)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)
-            tell(f"the seed {seed} was drawn; seed={seed} repeats this run")
+            print_to_stderr(f"the seed {seed} was drawn; seed={seed} repeats this run")
         function = None
         if dataset is not None:
             check_source(dataset)

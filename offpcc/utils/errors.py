@@ -38,7 +38,7 @@ class UserError(Exception):
 
     def report(self) -> int:
         """Print the message and return the exit code."""
-        tell(self.message)
+        print_to_stderr(self.message)
         return 2
 
 
@@ -148,16 +148,16 @@ def similar(name: str, known: Iterable[str], number: int = 3) -> list[str]:
 
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line."""
-    text = "" if isinstance(error, KeyError) else shown_in_one_line(text_of(error).strip())
-    return text or format_error(error)
+    text = "" if isinstance(error, KeyError) else shown_in_one_line(message_of(error).strip())
+    return text or message_of(error)
 
 
 def format_error(error: BaseException) -> str:
     """Return the class and the message of an error in one line."""
-    return shown_in_one_line(f"{type(error).__name__}: {text_of(error)}").removesuffix(": ")
+    return shown_in_one_line(f"{type(error).__name__}: {message_of(error)}").removesuffix(": ")
 
 
-def text_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of an error, or a replacement if its ``__str__`` raises, as code outside offpcc may do."""
     try:
         return str(error)
@@ -172,7 +172,7 @@ def shown_in_one_line(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in line)
 
 
-def tell(message: str) -> None:
+def print_to_stderr(message: str) -> None:
     """Print a message to the standard error stream, even if other code has closed it."""
     try:
         print(f"offpcc: {message}", file=sys.stderr, flush=True)

@@ -45,7 +45,7 @@ METADATA: dict[str, dict[str, None]] = {
 SUFFIXES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps"))
 
 
-def save(figure: "Figure", file: Path) -> None:
+def save_figure(figure: "Figure", file: Path) -> None:
     """Write a figure in `STYLE`, with a legend if its lines have names; the same numbers give the same bytes.
 
     Args:

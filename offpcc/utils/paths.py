@@ -9,7 +9,7 @@ from pathlib import Path
 
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error
-from offpcc.utils.foreign import ForeignCall, MisuseError
+from offpcc.utils.process_guard import MisuseError, ProcessGuard
 
 SHOWN = 80  # characters of a path in a message
 
@@ -99,7 +99,7 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         if folder != PACKAGE and str(folder) not in sys.path:
             sys.path.append(str(folder))
     try:
-        with ForeignCall():
+        with ProcessGuard():
             importlib.import_module(module)
     except UserError as error:
         raise UserError(f"{where}: import {module}: {error.message}") from error

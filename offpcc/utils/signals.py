@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import _exit  # `foreign` refuses os._exit inside calls of an environment
+from os import _exit  # `process_guard` refuses os._exit inside calls of an environment
 from types import FrameType
 
-from offpcc.utils.errors import tell
+from offpcc.utils.errors import print_to_stderr
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
@@ -43,7 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
     def report(self) -> int:
         """Print the message and return the exit code."""
-        tell(self.message)
+        print_to_stderr(self.message)
         return self.code
 
 

@@ -33,7 +33,7 @@ def spread(agent, deterministic=False):
     ids=str,
 )
 def test_bindings_of_the_noise_reach_the_class_and_its_children(bindings, expected):
-    loading.load(None, [f"{name}.action_noise={value}" for name, value in bindings.items()])
+    loading.load_gin_config(None, [f"{name}.action_noise={value}" for name, value in bindings.items()])
     gin.bind_parameter("Recurrent.hidden_dim", 4)
     for name, noise in expected.items():
         agent = ALGORITHMS[name](*SPACES, hidden_dims=(4,))

@@ -37,7 +37,7 @@ def agent(algo="cdqn", **arguments):
     from offpcc.config import loading
 
     names = ("kernels=(4,)", "strides=(4,)", "channels=(2,)", "feature_dim=None")
-    loading.load(None, [*(f"Convolutional.{one}" for one in names), "RandomShift.pad=0"])
+    loading.load_gin_config(None, [*(f"Convolutional.{one}" for one in names), "RandomShift.pad=0"])
     return find_algorithm(algo)(IMAGES, ACTIONS, **{"n_step": STEPS, "hidden_dims": (8,), "gamma": 0.9, **arguments})
 
 

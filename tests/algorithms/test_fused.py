@@ -561,10 +561,10 @@ def test_a_child_that_changes_what_is_called_fits():
 
 
 def test_gin_chooses_it():
-    loading.load(None, ["SAC.fused=True"])
+    loading.load_gin_config(None, ["SAC.fused=True"])
     assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
     assert not TD3(VECTORS, ACTIONS, hidden_dims=(4,))._fused.is_wanted
-    loading.load(None, ["SAC.fused=False"])
+    loading.load_gin_config(None, ["SAC.fused=False"])
     assert SAC(VECTORS, ACTIONS, hidden_dims=(4,))._fused is None
 
 

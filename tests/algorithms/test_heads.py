@@ -198,7 +198,7 @@ def test_an_actor_file_keeps_the_kind_of_normalisation(tmp_path):
 @pytest.mark.parametrize("name", ["simba", "redq", "rlpd", "rlpd_antmaze", "rlpd_adroit"])
 @pytest.mark.parametrize("memory", [False, True])
 def test_the_papers_settings_reach_the_agent(name, memory):
-    loading.load(f"algorithms/{name}.gin", ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
+    loading.load_gin_config(f"algorithms/{name}.gin", ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
     algo = name.partition("_")[0] if "rlpd" in name else "sac"
     experiment = build_experiment("pendulum-p-v0", f"r{algo}_s" if memory else algo)
     agent = experiment.algorithm

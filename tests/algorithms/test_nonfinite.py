@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from torch import nn
 
 from offpcc.algorithms import ALGORITHMS, BC, SAC, nonfinite
-from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find
+from offpcc.algorithms.nonfinite import INTERVAL, MOST_SKIPPED, NonFiniteError, find_nonfinite
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
@@ -223,7 +223,7 @@ def test_large_numbers_of_a_batch_are_named_by_their_sum():
     given = batch()
     given = given._replace(rewards=torch.full_like(given.rewards, 3e38))
     assert (
-        find(trained("sac"), given, None, None, ())[0]
+        find_nonfinite(trained("sac"), given, None, None, ())[0]
         == "the batch's rewards is finite, but its sum is not: it reaches 3e+38"
     )
 

@@ -258,7 +258,7 @@ def bound(expected):
 @pytest.mark.parametrize("name", LOCOMOTION)
 def test_configs_hold_the_papers_settings(name):
     """CORL#14: what moves CQL's scores is in its file."""
-    loading.load(f"algorithms/{name}.gin", [])
+    loading.load_gin_config(f"algorithms/{name}.gin", [])
     expected = COMMON | LOCOMOTION[name]
     assert bound(expected) == expected
     CLASSES[name](*SPACES)
@@ -266,12 +266,12 @@ def test_configs_hold_the_papers_settings(name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_change_what_they_say_and_nothing_else(name):
-    loading.load(f"offline/{name}.gin", [])
+    loading.load_gin_config(f"offline/{name}.gin", [])
     algorithm = algorithm_of(name)
     expected = COMMON | LOCOMOTION[algorithm] | VARIANTS[name]
     assert bound(expected) == expected
     bindings = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
-    loading.load(f"algorithms/{algorithm}.gin", [])
+    loading.load_gin_config(f"algorithms/{algorithm}.gin", [])
     before = {line.split(" = ")[0] for line in gin.config_str().splitlines() if " = " in line}
     assert bindings - before <= set(VARIANTS[name])
 
@@ -292,7 +292,7 @@ def test_which_algorithms_normalise_recorded_observations(file, normalizing, uni
     stem = file.rpartition("/")[2].removesuffix(".gin")
     for algo in [stem] if stem in LOCOMOTION else LOCOMOTION:
         small = [f"{CLASSES[algo].__name__}.{text}" for text in tiny if algo == "bcq" or "vae" not in text]
-        loading.load(file, [*small, "dataset.return_range = None"])
+        loading.load_gin_config(file, [*small, "dataset.return_range = None"])
         learner = build(None, algo, dataset=unit_file)
         assert (learner.algorithm.normalization is not None) == (algo in normalizing), algo
 
@@ -325,7 +325,7 @@ DI_ENGINE = {
 
 def test_the_values_in_use_are_those_of_di_engines_config(unit_file):
     """Its hopper_medium_cql_default_config, and the defaults of its CQL, one by one."""
-    loading.load("offline/cql_hopper_di.gin", [])
+    loading.load_gin_config("offline/cql_hopper_di.gin", [])
     learner = build(None, "cql", dataset=unit_file)
     used = loading.plain_values(learner.config)
     assert {name: eval(used[name]) for name in DI_ENGINE} == DI_ENGINE
@@ -347,7 +347,7 @@ def test_the_values_in_use_are_those_of_di_engines_config(unit_file):
 )
 def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     """-1 on the way and 0 at the goal, or centred; whatever the range of returns is."""
-    loading.load(f"offline/{name}.gin", [])
+    loading.load_gin_config(f"offline/{name}.gin", [])
     agent = CLASSES[algorithm_of(name)](*SPACES, hidden_dims=(4,))
     learned = agent.reward_scale * reward + agent.reward_shift
     assert learned == expected.get(algorithm_of(name), reward - 1.0)
@@ -355,7 +355,7 @@ def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
 
 
 def test_iqls_policy_rate_falls_along_a_cosine():
-    loading.load("algorithms/iql.gin", [])
+    loading.load_gin_config("algorithms/iql.gin", [])
     rates = IQL(*SPACES).actor_optimizer.rates[-1]
     assert [rates(update) for update in (0, 500_000, 1_000_000)] == pytest.approx([3e-4, 1.5e-4, 0.0])
 
@@ -366,7 +366,7 @@ def test_iqls_policy_rate_falls_along_a_cosine():
     + [(algorithm_of(variant), f"offline/{variant}.gin") for variant in VARIANTS],
 )
 def test_they_reach_the_agent_with_memory(algorithm, name):
-    loading.load(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
+    loading.load_gin_config(name, ["Recurrent.hidden_dim=4", "Recurrent.num_layers=1"])
     learner = build("pendulum-p-v0", f"r{algorithm}")
     plain = CLASSES[algorithm](*SPACES)
     for attribute in (

@@ -156,7 +156,7 @@ def test_groups_of_arguments_are_known_by_their_names(capsys):
         SAC(*box, precison="bfloat16")
     with pytest.raises(UserError, match=r"SAC\.compile is 3; it has to be"):
         SAC(*box, compile=3)
-    loading.load(None, ["SAC.precision='bfloat16'", "ActorCritic.hidden_dims=(5,)", "CQL.compile=True"])
+    loading.load_gin_config(None, ["SAC.precision='bfloat16'", "ActorCritic.hidden_dims=(5,)", "CQL.compile=True"])
     agent = CQL(*box)
     assert (agent.execution.precision, agent.execution.compile) == ("bfloat16", True)
     assert agent.actor.net[0].out_features == 5

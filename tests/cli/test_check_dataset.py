@@ -9,7 +9,7 @@ from PIL import Image
 from rich.console import Console
 
 from offpcc.cli import check_dataset as dataset_commands
-from offpcc.cli.check_dataset import check_dataset, draw
+from offpcc.cli.check_dataset import check_dataset, draw_histograms
 from offpcc.data import Dataset, offline
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.envs.make import make
@@ -169,7 +169,7 @@ def test_minari_data_that_is_spoiled_is_a_fault(check, monkeypatch):
     def refuse(*arguments, **options):
         raise SpoiledData("minari:mine/of-it-v0: rewards[0] is nan")
 
-    monkeypatch.setattr(offline, "load", refuse)
+    monkeypatch.setattr(offline, "load_dataset", refuse)
     code, lines = check("minari:mine/of-it-v0")
     assert (code, lines[0]) == (1, "FAULT    reading    minari:mine/of-it-v0: rewards[0] is nan")
 
@@ -233,7 +233,7 @@ def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
         options.append((source, repr(given)))
         return Dataset.from_arrays(**pendulum(actions=recorded()["actions"]))
 
-    monkeypatch.setattr(offline, "load", load)
+    monkeypatch.setattr(offline, "load_dataset", load)
     (tmp_path / "data.gin").write_text("dataset.action_range = (-3.0, 3.0)\ndataset.max_episode_steps = 40\n")
     check(file, env="pendulum-p-v0", config="data.gin")
     offline.read(str(file), make("pendulum-p-v0"), offline.dataset_options())
@@ -298,7 +298,7 @@ def test_a_picture_shows_returns_and_lengths(tmp_path):
 
 def test_the_same_data_gives_the_same_picture(tmp_path):
     for name in ("one.svg", "other.svg"):
-        draw(Dataset.from_arrays(**recorded()), tmp_path / name)
+        draw_histograms(Dataset.from_arrays(**recorded()), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 
 

@@ -16,7 +16,7 @@ from collected import ENV, agent, left, run
 from rich.console import Console
 
 from offpcc.cli import collect
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import log_path
 from offpcc.data.recording.recorder import Recorder
 from offpcc.utils.errors import UserError
@@ -51,7 +51,7 @@ def test_a_runs_folder_names_its_actor_and_the_environments_wrappers(here):
     agent("td3.pt", "td3")
     (folder / "config.gin").write_text("make.wrappers = [@DropIndices]\nDropIndices.indices = (2,)\nSAC.lr = 0.5\n")
     agent(folder / "actor_last.pt")
-    data = load(run(env="pendulum-v0", actor=str(folder), steps=20))
+    data = load_dataset(run(env="pendulum-v0", actor=str(folder), steps=20))
     assert data.observations.shape == (20, 2)
     assert data.metadata["seen_through"] == '["DropIndices(indices=[2])"]'
     assert data.metadata["actor"] == "actor_last.pt"
@@ -59,14 +59,14 @@ def test_a_runs_folder_names_its_actor_and_the_environments_wrappers(here):
     assert "lr" not in data.metadata["config"]
     shutil.copy("td3.pt", folder / "actor_best.pt")
     (folder / "run.json").write_text('{"env": "pendulum-v0", "algo": "td3", "run_id": 0}')
-    told = load(run("b.hdf5", env="pendulum-v0", actor=str(folder), steps=9)).metadata
+    told = load_dataset(run("b.hdf5", env="pendulum-v0", actor=str(folder), steps=9)).metadata
     assert (told["algorithm"], told["actor"]) == ("td3", "pendulum-v0/td3/0/actor_best.pt")
 
 
 def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
     run(steps=450)
     told = capsys.readouterr().out
-    returns = load("data.hdf5").returns
+    returns = load_dataset("data.hdf5").returns
     assert f"450 steps, 2 whole episodes (and a last one, which was cut), mean return {returns[:2].mean():.1f}" in told
     words = shlex.split(told.splitlines()[-1])
     expected = ["--env", ENV, "--algo", "riql", "--dataset", "data.hdf5", "--config", "configs/offline_quickstart.gin"]
@@ -115,7 +115,7 @@ def test_the_command_line_records(here, launch):
     code, told, err = launch("collect", "--env", ENV, "--actor", "random", "--steps", 30, "--out", "new/data.hdf5")
     assert code == 0, err
     assert "data set new/data.hdf5" in told
-    assert load("new/data.hdf5").num_steps == 30
+    assert load_dataset("new/data.hdf5").num_steps == 30
 
 
 # Stopped and gone on with ---------------------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ def test_the_same_agent_elsewhere_and_another_version_go_on(here, finished, monk
     (here / "elsewhere").mkdir()
     shutil.move(actor, "elsewhere")
     capsys.readouterr()
-    data = load(run(actor=str(here / "elsewhere" / ".." / "elsewhere" / "actor.pt"), resume=True))
+    data = load_dataset(run(actor=str(here / "elsewhere" / ".." / "elsewhere" / "actor.pt"), resume=True))
     told = capsys.readouterr().out
     assert "this resume may not be exact: offpcc is " in told and "was recorded with 0.0.1\n" in told
     assert data.metadata["offpcc"].startswith("0.0.1, then ")
     assert data.metadata["actor"] == "actor.pt"
     assert str(here).encode() not in Path("data.hdf5").read_bytes()
-    whole = load("whole.hdf5")
+    whole = load_dataset("whole.hdf5")
     assert data.num_steps == 450 and (data.observations == whole.observations).all()
     assert (data.rewards == whole.rewards).all()
     assert run("data2.hdf5", actor="elsewhere/actor.pt").read_bytes() == expected

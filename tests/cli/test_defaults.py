@@ -29,7 +29,7 @@ def test_the_files_are_complete_and_stand_alone():
     for kind in KINDS:
         text = (CONFIGS / "defaults" / f"{kind}.gin").read_text()
         assert "include" not in text and "import" not in text  # users copy them
-        names = {binding.given for binding in loading.load(f"{DEFAULTS}/{kind}.gin", [])}
+        names = {binding.given for binding in loading.load_gin_config(f"{DEFAULTS}/{kind}.gin", [])}
         assert {"train.num_epochs", "ActorCritic.lr", "ActorCritic.hidden_dims"} <= names
         assert kind == "recorded" or "train.update_after" in names
 

@@ -10,7 +10,7 @@ import numpy as np
 from conftest import run_folder
 
 import offpcc
-from offpcc.cli.commands import summary
+from offpcc.cli.commands import summarize_evaluation
 from offpcc.training.interaction import EpisodeResult
 
 ROOT = Path(offpcc.__file__).parents[1]
@@ -51,7 +51,7 @@ def test_json_has_all_episodes_and_their_statistics(quick, launch, tmp_path):
 def test_the_interval_is_that_of_a_mean():
     """For many normal returns it is the mean +- 1.96 standard errors."""
     returns = np.random.default_rng(1).normal(100.0, 10.0, 400)
-    found = summary("e", Path("a.pt"), [EpisodeResult(one, 3) for one in returns], range(400))["interval"]
+    found = summarize_evaluation("e", Path("a.pt"), [EpisodeResult(one, 3) for one in returns], range(400))["interval"]
     error = returns.std() / 20.0
     assert abs(found["low"] - (returns.mean() - 1.96 * error)) < 0.1 * error
     assert abs(found["high"] - (returns.mean() + 1.96 * error)) < 0.1 * error

@@ -18,7 +18,7 @@ from conftest import QUICK, merged, rows, run_folder
 
 from offpcc.config.loading import plain_values
 from offpcc.networks import Recurrent, check_encoder
-from offpcc.training.comparison import digest
+from offpcc.training.comparison import hash_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -546,7 +546,7 @@ def test_track_logs_offline_without_an_account(quick, tmp_path, monkeypatch):
     assert code == 0, err
     files = list(run_folder(tmp_path).rglob("*.wandb"))
     assert len(files) == 1
-    settings = digest(plain_values((run_folder(tmp_path) / "config.gin").read_text())).encode()
+    settings = hash_settings(plain_values((run_folder(tmp_path) / "config.gin").read_text())).encode()
     told = (
         b"pendulum-p-v0 sac template_short " + settings,
         b"run_id=1",

@@ -114,7 +114,7 @@ def test_a_file_that_is_no_actor_is_refused_without_torchs_advice(launch, tmp_pa
 
 def told_of_config(config, *bindings):
     """What is told of the settings of an agent that was built by them."""
-    bound = loading.load(config, list(bindings))
+    bound = loading.load_gin_config(config, list(bindings))
     experiment = build_run(spec := RunSpec.make("pendulum-p-v0", "sac"))
     return bound, describe_config(spec, experiment.config, Path("results/config.gin"))
 
@@ -139,7 +139,7 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told(tmp_
     config = tmp_path / "results" / "config.gin"
     config.parent.mkdir()
     config.write_text("SAC.alpha = 0.5\n")
-    loading.load(config, ["train.num_epochs=9"])
+    loading.load_gin_config(config, ["train.num_epochs=9"])
     given, rest = describe_config(RunSpec.make("pendulum-p-v0", "sac"), "", config)
     assert given == "train.num_epochs=9" and rest.endswith("results/config.gin")
 

@@ -16,7 +16,7 @@ from offpcc.algorithms.variants import TABLE, RecurrentSAC
 from offpcc.cli.params import groups, names
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters, passed_by_us
-from offpcc.config.hyperparameters import REQUIRED, find, hyperparameters
+from offpcc.config.hyperparameters import REQUIRED, find_configurable, hyperparameters
 from offpcc.networks import Cell, Encoder, Recurrent
 from offpcc.utils.errors import similar
 
@@ -41,7 +41,7 @@ def test_all_that_gin_can_bind_for_an_algorithm_is_there_and_is_explained(name):
     assert ("Convolutional.channels" in found) == ("RandomShift.pad" in found) == sees_images
     for each in found.values():  # each name and default is a binding that gin accepts
         if each.default != REQUIRED:
-            loading.load(None, [f"{each.name} = {each.default}"])
+            loading.load_gin_config(None, [f"{each.name} = {each.default}"])
 
 
 def test_each_name_of_the_list_shows_something_and_all_configurables_are_listed(launch):
@@ -192,7 +192,7 @@ def test_classes_and_their_objects_are_otherwise_as_before():
     assert pickle.loads(pickle.dumps(SAC)) is SAC
     agent = offpcc.build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
     assert not hasattr(agent, "__signature__")
-    assert find("SAC") is SAC
+    assert find_configurable("SAC") is SAC
 
 
 def test_a_reader_that_ends_early_brings_no_traceback():

@@ -15,7 +15,7 @@ from collected import agent
 import offpcc
 from offpcc.cli import recipe
 from offpcc.cli.recipe import KINDS, Recipe, SaveActors, choose_medium
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 
 ROOT = Path(offpcc.__file__).parents[1]
 TINY = """
@@ -121,7 +121,7 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
 
     code, out, err = alone(*command(whole, "--algo", algo))
     assert code == 0, err
-    data = {kind: load(whole / f"{kind}.hdf5") for kind in KINDS}
+    data = {kind: load_dataset(whole / f"{kind}.hdf5") for kind in KINDS}
     for kind in KINDS:
         facts = data[kind].metadata
         assert (facts["recipe"], facts["kind"], facts["algorithm"], facts["env"]) == ("d4rl", kind, algo, "easy-v0")
@@ -136,7 +136,7 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
     assert expert.metadata["actor_test_return"] == facts["expert_test_return"]
     assert facts["actor_step"] <= replay.num_transitions < facts["actor_step"] + 30
     np.testing.assert_array_equal(
-        replay.observations, load(whole / "run" / "replay.hdf5").observations[: len(replay.observations)]
+        replay.observations, load_dataset(whole / "run" / "replay.hdf5").observations[: len(replay.observations)]
     )
     both = data["medium-expert"]
     np.testing.assert_array_equal(both.rewards[:480], medium.rewards[:480])  # whole episodes first
@@ -164,4 +164,4 @@ def test_minari_ids(launch, tmp_path, monkeypatch):
     assert code == 0, err
     for kind in KINDS:
         there = minari.load_dataset(f"pendulum/{kind}-v0")
-        assert there.total_steps == load(tmp_path / "data" / f"{kind}.hdf5").num_transitions
+        assert there.total_steps == load_dataset(tmp_path / "data" / f"{kind}.hdf5").num_transitions

@@ -95,12 +95,12 @@ def test_halving_resumes_the_better_half_exactly(here, tmp_path):
 
 
 def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, monkeypatch):
-    real, text = sweeps.train, TOP + FIXED
-    monkeypatch.setattr(sweeps, "train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
+    real, text = sweeps.run_train, TOP + FIXED
+    monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
     code, out, err, started = here(text)
     assert code == 1 and len(started) == 2 and "1 runs failed" in err and "--retry" in err
     assert "failed: seed 1" in out and table(tmp_path)[0]["seeds"] == "1"
-    monkeypatch.setattr(sweeps, "train", real)
+    monkeypatch.setattr(sweeps, "run_train", real)
     code, *_, started = here(text)
     assert code == 1 and not started
     code, *_, started = here(text, "--retry")
@@ -193,7 +193,7 @@ def test_the_runs_of_a_sweep_are_one_group(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_RUN_GROUP", "")
     names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i", "config": {}}
-    monkeypatch.setattr(sweeps, "train", lambda **given: WandbLogger(tmp_path, **names) and 0)
+    monkeypatch.setattr(sweeps, "run_train", lambda **given: WandbLogger(tmp_path, **names) and 0)
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path))
     assert sweeps.train_run("my sweep", str(Path.cwd()), algo="sac", env="pendulum-v0") == 0
     assert wandb.init.call_args.kwargs["group"] == "my sweep"

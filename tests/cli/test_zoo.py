@@ -32,7 +32,7 @@ def test_the_entries_are_small():
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_an_entry_is_whole(name):
-    entry, facts = zoo.find(name)
+    entry, facts = zoo.find_zoo_agent(name)
     assert facts["files"] == zoo.digests(entry)
     assert {"actor_best.pt", "actor_best.onnx", "actor_best.json", "config.gin", "picture.png"} <= {*facts["files"]}
     contract = json.loads((entry / "actor_best.json").read_text())
@@ -82,7 +82,7 @@ def test_a_changed_file_is_refused(folder, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_returns_are_the_published_ones(name):
-    entry, facts = zoo.find(name)
+    entry, facts = zoo.find_zoo_agent(name)
     agent = offpcc.Agent.load(entry / "actor_best.pt")
     returns = offpcc.evaluate(agent, facts["env"], 100, seed=0).returns
     assert np.mean(returns) == pytest.approx(facts["evaluation"]["mean"], rel=0.02)

@@ -5,15 +5,15 @@ import pytest
 from test_loading import refused, write
 
 from offpcc.config import loading
-from offpcc.config.gin_files import CONFIGS, find, read_file
+from offpcc.config.gin_files import CONFIGS, find_config, read_config
 
 
 def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("configs/quickstart.gin", "quickstart.gin", "test/template_short.gin"):
-        assert find(name).resolve() == CONFIGS / name.removeprefix("configs/")
+        assert find_config(name).resolve() == CONFIGS / name.removeprefix("configs/")
     mine = write(tmp_path / "quickstart.gin", "SAC.alpha = 0.3")
-    assert find("quickstart.gin").resolve() == mine
+    assert find_config("quickstart.gin").resolve() == mine
 
 
 def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
@@ -22,7 +22,7 @@ def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
     file = write(
         tmp_path / "parts" / "mine.gin", "include 'configs/base.gin'\ninclude 'alpha.gin'\nSAC.alpha_lr = 1e-3"
     )
-    loading.load(file, [])
+    loading.load_gin_config(file, [])
     assert gin.query_parameter("SAC.alpha") == 0.3
     assert gin.query_parameter("ActorCritic.gamma") == 0.99
 
@@ -30,7 +30,7 @@ def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
 def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp_path):
     part = write(tmp_path / "part.gin", "\nSAC.alpha = 0.3")
     file = write(tmp_path / "mine.gin", "SAC.lr = 1.0\ninclude 'part.gin'\nSAC.lr = 2.0")
-    read = [(statement.arg_name, statement.value, where) for statement, where in read_file(file)]
+    read = [(statement.arg_name, statement.value, where) for statement, where in read_config(file)]
     assert read == [("lr", 1.0, f"{file}:1"), ("alpha", 0.3, f"{part}:2"), ("lr", 2.0, f"{file}:3")]
     assert gin.config_str() == ""
 

@@ -190,4 +190,4 @@ def test_a_config_that_is_just_within_a_bound_is_taken(tmp_path, texts, number):
         for file, text in enumerate(texts(size)):
             (tmp_path / f"{file}.gin").write_text(text)
         with contextlib.nullcontext() if is_taken else pytest.raises(UserError):
-            loading.load(tmp_path / "0.gin", [])
+            loading.load_gin_config(tmp_path / "0.gin", [])

@@ -10,7 +10,7 @@ from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.gin_files import CHECKOUT, CONFIGS
 from offpcc.networks import Encoder
 from offpcc.training.experiment import build
-from offpcc.training.run_fns import train, unused_parameters
+from offpcc.training.run_fns import train, unused_train_parameters
 from offpcc.utils.errors import UserError
 
 
@@ -22,7 +22,7 @@ def write(path, text):
 
 def refused(file, *command_line):
     with pytest.raises(UserError) as caught:
-        loading.load(file, list(command_line))
+        loading.load_gin_config(file, list(command_line))
     return caught.value.args[0]
 
 
@@ -60,7 +60,7 @@ def test_line_of_the_fault_is_told(tmp_path):
 
 def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
     file = write(tmp_path / "a.gin", "SAC.alpha = 0.1")
-    loading.load(file, ["SAC.alpha=0.2"])
+    loading.load_gin_config(file, ["SAC.alpha=0.2"])
     assert gin.query_parameter("SAC.alpha") == 0.2
     assert "--gin" in refused(file, "SAC.alpha")
 
@@ -77,7 +77,7 @@ def test_a_binding_of_the_command_line_wins_and_needs_an_equals_sign(tmp_path):
 )
 def test_the_command_line_gives_a_binding_once(tmp_path, first, second, name):
     assert refused(None, first, "SAC.gamma=0.9", second) == f"--gin: {name} is given twice; remove one"
-    loading.load(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
+    loading.load_gin_config(write(tmp_path / "a.gin", f"{first}\n{second}\n"), [second])
 
 
 @pytest.mark.parametrize("bindings", [(["SAC.lr = 1e-4"],), ("SAC.lr",), ({"SAC.lr": 1e-4},), (0.1,)])
@@ -96,7 +96,9 @@ def test_in_python_nothing_is_said_of_the_command_line(bindings):
 
 
 def test_what_differs_in_scope_class_or_parameter_is_not_the_same_binding():
-    loading.load(None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"])
+    loading.load_gin_config(
+        None, ["SAC.lr=1", "slow/SAC.lr=1", "RecurrentSAC.lr=1", "SAC.actor_lr=1", "rate=1", "slow=1"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,16 +117,18 @@ def test_what_offpcc_builds_is_named_without_parentheses(tmp_path, binding, refe
     assert refused(None, binding) == f"--gin: {words}"
     file = write(tmp_path / "a.gin", f"SAC.alpha = 0.1\n{binding}\n")
     assert refused(file) == f"{file}:2: {words}"
-    loading.load(None, [binding.replace("()", ""), "SAC.lr = @LinearDecay()", "SAC.augmentation = @RandomShift()"])
+    loading.load_gin_config(
+        None, [binding.replace("()", ""), "SAC.lr = @LinearDecay()", "SAC.augmentation = @RandomShift()"]
+    )
 
 
 def load_and_build(tmp_path, text, *command_line, algo="rsac"):
     file = write(tmp_path / "a.gin", text)
-    bindings = loading.load(file, list(command_line))
+    bindings = loading.load_gin_config(file, list(command_line))
     learner = build("pendulum-p-v0", algo)
     algorithm, settings = learner.algorithm, loading.resolve_bindings(train)
     check_unused_bindings(bindings)
-    idle = unused_parameters(algorithm, learner.interaction, learner.tests, settings)
+    idle = unused_train_parameters(algorithm, learner.interaction, learner.tests, settings)
     encoder = algorithm.actor_encoder
     parts = {type(part): part.unused_parameters() for part in (algorithm, encoder)}
     check_unused_bindings(bindings, {**parts, train: idle})
@@ -226,7 +230,7 @@ def test_names_that_the_library_passes_are_free_in_a_users_class(tmp_path):
         def __init__(self, shape, *, num_steps=1, seed=0):
             super().__init__(shape)
 
-    loading.load(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
+    loading.load_gin_config(None, ["Stepping.num_steps=4", "Stepping.seed=3"])
     assert "shape is passed by offpcc itself" in refused(None, "Stepping.shape=4")
 
 
@@ -272,7 +276,7 @@ def test_results_go_where_they_are_asked_to(tmp_path, monkeypatch):
 @pytest.mark.parametrize("file", sorted(CONFIGS.rglob("*.gin")), ids=lambda file: file.stem)
 def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(file):
     assert re.match(r"# .{20,}", file.read_text())
-    loading.load(file, [])
+    loading.load_gin_config(file, [])
 
 
 @pytest.mark.parametrize(
@@ -281,7 +285,7 @@ def test_every_config_that_comes_along_is_sound_and_says_where_it_comes_from(fil
     ids=lambda file: file.stem,
 )
 def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file):
-    loading.load(file, [])
+    loading.load_gin_config(file, [])
     get = gin.query_parameter
     assert 2 * get("GPT.context_length") <= get("RecurrentReplayBuffer.segment_len") + 5
 
@@ -291,7 +295,7 @@ def test_with_a_transformer_in_a_config_with_segments_its_window_is_learned(file
     [("100k", 100, "lstm"), ("200k_gru", 200, "gru"), ("300k_rnn", 300, "rnn"), ("500k", 500, "lstm")],
 )
 def test_recurrent_templates_hold_the_papers_settings(name, epochs, cell):
-    loading.load(f"test/template_recurrent_{name}.gin", [])
+    loading.load_gin_config(f"test/template_recurrent_{name}.gin", [])
     expected = {
         "ActorCritic.lr": 3e-4,
         "ActorCritic.gamma": 0.99,

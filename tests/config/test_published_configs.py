@@ -7,7 +7,7 @@ from gin import config_parser
 
 import offpcc.training.experiment  # noqa: F401 (registers all that gin can configure)
 from offpcc.config.bindings import configurables, parameters
-from offpcc.config.gin_files import statements, text_of
+from offpcc.config.gin_files import read_config_text, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "results").glob("published*/**/config.gin"))
@@ -16,7 +16,7 @@ CONFIGS = sorted((ROOT / "results").glob("published*/**/config.gin"))
 def unknown(file):
     """Bindings of a config of which the class or the parameter does not exist."""
     names = configurables()
-    for statement, where in statements(text_of(file), file, skip_unknown=True):
+    for statement, where in statements(read_config_text(file), file, skip_unknown=True):
         if isinstance(statement, config_parser.BindingStatement) and statement.arg_name:
             found = [name for name in names if f".{name}".endswith(f".{statement.selector}")]
             if not found or statement.arg_name not in parameters(names[found[0]]):

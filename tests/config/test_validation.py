@@ -47,7 +47,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     Rule,
     Sizes,
-    check,
+    check_arguments,
     either,
     one_of,
     rules_of,
@@ -61,7 +61,7 @@ from offpcc.data import (
 )
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent, Residual
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
-from offpcc.training.dynamics import ModelTraining
+from offpcc.training.model_training import ModelTraining
 from offpcc.training.run_fns import check_settings, train
 from offpcc.utils.errors import UserError
 
@@ -428,21 +428,21 @@ def test_either_holds_where_one_of_two_rules_does_and_tells_the_slips_of_both():
     ],
 )
 def test_bindings_of_all_the_family_are_held_to_the_rules(binding, words):
-    loading.load(None, [binding])
+    loading.load_gin_config(None, [binding])
     with pytest.raises(UserError) as caught:
         RecurrentSAC(VECTORS, ACTIONS)
     assert caught.value.message.startswith(words) and "\n" not in caught.value.message
 
 
 def test_a_schedules_own_numbers_are_held_to_the_rules():
-    loading.load(None, ["SAC.lr=@LinearDecay()", "LinearDecay.num_updates=-5"])
+    loading.load_gin_config(None, ["SAC.lr=@LinearDecay()", "LinearDecay.num_updates=-5"])
     with pytest.raises(UserError) as caught:
         SAC(VECTORS, ACTIONS)
     assert caught.value.message == "LinearDecay.num_updates is -5; it has to be a whole number, 1 or more"
 
 
 def test_a_scoped_class_is_an_encoder():
-    loading.load(None, ["SAC.encoder=@small/Recurrent", "small/Recurrent.hidden_dim=3"])
+    loading.load_gin_config(None, ["SAC.encoder=@small/Recurrent", "small/Recurrent.hidden_dim=3"])
     assert SAC(VECTORS, ACTIONS).actor_encoder.dim == 3
 
 
@@ -486,6 +486,6 @@ def test_annotations_that_only_a_type_checker_can_read_are_no_fault():
 
 
 def test_the_first_fault_is_named_and_what_is_not_given_is_not_checked():
-    check("Own", rules_of(Own), {"size": 3, "unheard": None})
+    check_arguments("Own", rules_of(Own), {"size": 3, "unheard": None})
     with pytest.raises(UserError, match=r"^Own\.share is 'a'; it has to be a number from 0 to 1$"):
-        check("Own", rules_of(Own), {"size": 0, "share": "a"})
+        check_arguments("Own", rules_of(Own), {"size": 0, "share": "a"})

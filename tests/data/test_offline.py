@@ -21,10 +21,10 @@ from gymnasium.wrappers import ClipReward
 import offpcc
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.variants import TABLE
-from offpcc.data import Dataset, load
+from offpcc.data import Dataset, load_dataset
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
-from offpcc.data.offline import dataset_options, read, unused_parameters
+from offpcc.data.offline import dataset_options, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
 from offpcc.envs.wrappers import Concatenate
 from offpcc.training.evaluation import Evaluation
@@ -152,7 +152,7 @@ def test_what_a_file_tells_of_its_actions_wins(changed):
     for env in (None, offpcc.make("pendulum-v0")):
         rows = read(file, env).rows
         assert np.allclose(rows.actions[rows.is_start], recorded / 4.0, atol=1e-6)
-    data = load(file, action_range=(-1, 1))
+    data = load_dataset(file, action_range=(-1, 1))
     assert np.array_equal(data.actions, recorded)
     assert np.allclose(data.rows().actions.max(), recorded.max() / 4.0, atol=1e-6)
 
@@ -330,7 +330,7 @@ def test_a_fraction_is_of_whole_episodes_from_the_start(unit_file):
 def test_rewards_are_scaled_for_learning_by_the_range_of_returns(pendulum_file):
     offpcc.configure(None, "dataset.return_range = 1000.0", "ActorCritic.reward_scale = 2.0")
     learner = build("pendulum-v0", "iql", dataset=pendulum_file)
-    returns = load(pendulum_file).returns
+    returns = load_dataset(pendulum_file).returns
     factor = 1000.0 / (returns.max() - returns.min())
     assert learner.algorithm.reward_scale == pytest.approx(2.0 * factor)
     with h5py.File(pendulum_file) as file:
@@ -383,7 +383,7 @@ def test_statistics_take_little_memory(monkeypatch):
 
 @pytest.mark.parametrize(("free", "words"), [(20_000, "swings: 1,200 transitions"), (240_000, "pendulum-v0")])
 def test_what_memory_cannot_hold_beside_the_data_is_refused(pendulum_file, monkeypatch, free, words):
-    data = load(pendulum_file)
+    data = load_dataset(pendulum_file)
     env = offpcc.make("pendulum-v0", wrappers=[lambda env: Concatenate(env, 8)])
     monkeypatch.setattr(data_columns, "available_bytes", lambda: free)
     with pytest.raises(UserError, match=f"{words}.* bytes of memory are free"):
@@ -396,7 +396,7 @@ def test_what_was_recorded_is_let_go_of_before_it_is_seen(pendulum_file, monkeyp
     held = []
 
     def loaded(*arguments, **options):
-        data = load(*arguments, **options)
+        data = load_dataset(*arguments, **options)
         held.append(weakref.ref(data))
         return data
 
@@ -404,8 +404,8 @@ def test_what_was_recorded_is_let_go_of_before_it_is_seen(pendulum_file, monkeyp
         assert held[0]() is None
         return observations
 
-    monkeypatch.setattr(offline_module, "load", loaded)
-    monkeypatch.setattr(offline_module, "view", see)
+    monkeypatch.setattr(offline_module, "load_dataset", loaded)
+    monkeypatch.setattr(offline_module, "transform_observations", see)
     read(pendulum_file, offpcc.make("pendulum-v0"))
 
 
@@ -430,8 +430,8 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     assert not any("advantages of this size" in line for line in small.lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
     algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
-    assert unused_parameters(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
-    assert unused_parameters(algorithms["td3_bc"]) == {}
+    assert unused_dataset_parameters(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
+    assert unused_dataset_parameters(algorithms["td3_bc"]) == {}
 
 
 @pytest.mark.parametrize("value", ["0", "-0.1", "1.5", "True", "'all'"])
@@ -445,7 +445,7 @@ def test_a_run_learns_from_the_best_episodes_alone(unit_file):
     offpcc.configure("offline/bc_10.gin", "BC.hidden_dims = (4,)", "dataset.best_fraction = 0.34")
     recording = build(None, "bc", dataset=unit_file).recording
     whole = read(unit_file)
-    returns = load(unit_file).returns
+    returns = load_dataset(unit_file).returns
     assert (whole.num_episodes, recording.num_episodes) == (6, 2)
     assert recording.mean_return == pytest.approx(np.sort(returns)[-2:].mean())
     assert recording.identity != whole.identity
@@ -610,7 +610,7 @@ def test_an_online_run_records_itself_and_goes_on_doing_so(quick, launch, tmp_pa
     code, out, err = quick("rsac", *more, "--save_dataset", two, bindings=["train.num_epochs=3"])
     assert code == 0, err
     assert one.read_bytes() == two.read_bytes()
-    data = load(one)
+    data = load_dataset(one)
     assert data.num_steps == 750 and data.lengths.tolist() == [200, 200, 200, 150]
     assert data.metadata["env"] == "pendulum-p-v0"
     assert not list(tmp_path.glob("*.episode_log"))

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
 
 from offpcc.envs import make as making
-from offpcc.envs.check import TROUBLES, examine
+from offpcc.envs.check import TROUBLES, examine_env
 from offpcc.envs.make import UnsuitableEnvironment
 from offpcc.utils import signals
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
@@ -60,7 +60,7 @@ def find(register):
     """The finding of one check in an environment, and those of all others that are not ok."""
 
     def function(environment, check, max_episode_steps=20, num_steps=STEPS):
-        diagnosis = examine(register(environment, max_episode_steps), num_steps)
+        diagnosis = examine_env(register(environment, max_episode_steps), num_steps)
         (found,) = [finding for finding in diagnosis.findings if finding.check == check]
         return found, {finding.check for finding in diagnosis.findings if finding.level != OK} - {check}
 
@@ -102,7 +102,7 @@ def put(index, value):
 
 
 def test_a_healthy_environment_passes_every_check(register):
-    diagnosis = examine(register(Healthy), STEPS)
+    diagnosis = examine_env(register(Healthy), STEPS)
     assert [finding.check for finding in diagnosis.findings] == CHECKS
     assert {finding.level for finding in diagnosis.findings} == {OK}
     assert not any(finding.remedy for finding in diagnosis.findings)
@@ -120,7 +120,7 @@ def test_a_healthy_environment_passes_every_check(register):
 def test_environments_of_the_field_are_healthy(name):
     if name.startswith("dmc-") and not importlib.util.find_spec("dm_control"):
         pytest.skip("needs dm-control")
-    diagnosis = examine(name, 400)
+    diagnosis = examine_env(name, 400)
     assert [finding for finding in diagnosis.findings if finding.level != OK] == []
     found = {finding.check: finding.found for finding in diagnosis.findings}
     assert f"gymnasium {gymnasium.__version__}" in found["versions"]
@@ -337,7 +337,7 @@ def test_a_time_limit_beyond_what_training_accepts(find):
 
 def test_the_longest_episode_is_an_argument(register):
     name = register(Healthy, 30_000)
-    accepted, refused = (examine(name, STEPS, longest_episode=longest).findings for longest in (30_000, 29_999))
+    accepted, refused = (examine_env(name, STEPS, longest_episode=longest).findings for longest in (30_000, 29_999))
     assert {finding.level for finding in accepted} == {OK}
     (found,) = (finding for finding in refused if finding.level != OK)
     assert found.check == "episodes" and "at most 29,999 steps" in found.remedy
@@ -359,7 +359,7 @@ def test_the_limit_of_a_wrapper_named_in_a_config_counts(find, monkeypatch):
 
     with monkeypatch.context() as patched:
         options = making.EnvOptions(wrappers=[limited])
-        patched.setattr(sys.modules[__name__], "examine", functools.partial(examine, options=options))
+        patched.setattr(sys.modules[__name__], "examine_env", functools.partial(examine_env, options=options))
         found, others = find(Healthy, "episodes", max_episode_steps=None)
     assert found.level == OK and "the time limit is 30" in found.found
     assert not others
@@ -440,7 +440,7 @@ def test_an_environment_that_breaks_is_told_in_one_line(find, environment, words
 
 
 def test_what_was_seen_before_it_broke_is_told(register):
-    diagnosis = examine(register(changed(raises, at=5)), STEPS)
+    diagnosis = examine_env(register(changed(raises, at=5)), STEPS)
     assert [finding.check for finding in diagnosis.findings] == CHECKS[: CHECKS.index("episodes")]
     assert diagnosis.verdict == "patient-v0: 1 fault; fix it before training in it"
 
@@ -471,7 +471,7 @@ def test_what_does_not_suit_is_not_examined(register, actions, observations, wor
         action_space, observation_space = actions, observations
 
     with pytest.raises(UnsuitableEnvironment, match=words):
-        examine(register(Unsuitable), STEPS)
+        examine_env(register(Unsuitable), STEPS)
 
 
 def test_what_only_wrappers_make_suitable_is_examined_with_them(register):
@@ -486,7 +486,7 @@ def test_what_only_wrappers_make_suitable_is_examined_with_them(register):
             return {"x": observation}, *others
 
     options = making.EnvOptions(wrappers=[gymnasium.wrappers.FlattenObservation])
-    diagnosis = examine(register(Framed), STEPS, options=options)
+    diagnosis = examine_env(register(Framed), STEPS, options=options)
     assert {finding.level for finding in diagnosis.findings} == {OK}
     assert len(diagnosis.findings) == len(CHECKS)
 
@@ -500,13 +500,13 @@ def broken_constructor():
 )
 def test_what_cannot_be_made_is_told_in_one_line(register, make, words):
     with pytest.raises(UnsuitableEnvironment, match=words) as raised:
-        examine(register(make), STEPS)
+        examine_env(register(make), STEPS)
     assert "\n" not in raised.value.message
 
 
 def test_an_unknown_name():
     with pytest.raises(UnsuitableEnvironment, match=r"did you mean .*pendulum-p-v0"):
-        examine("pendulum-q-v0")
+        examine_env("pendulum-q-v0")
 
 
 # Dict observations ------------------------------------------------------------------------------------------------
@@ -563,7 +563,7 @@ MAP = entry("map", lambda x: np.resize(x, (8, 8, 1)), Box(-10, 10, (8, 8, 1), np
 
 
 def test_a_dict_is_examined_entry_by_entry(register):
-    diagnosis = examine(register(Entries), STEPS)
+    diagnosis = examine_env(register(Entries), STEPS)
     assert [(finding.check, finding.level) for finding in diagnosis.findings] == [(check, OK) for check in CHECKS]
     found = {finding.check: finding.found for finding in diagnosis.findings}
     for text in ("'arm/x' (2,) float32 in [-10, 10]", "'camera' (8, 9, 3) uint8", "'choice' Discrete(3, start=1)"):
@@ -584,7 +584,7 @@ def test_each_entry_with_a_fault_has_its_own_finding(register):
             seen["arm"]["x"] = seen["arm"]["x"] + 20
             return seen
 
-    found = [finding.found for finding in examine(register(Two), STEPS).findings if finding.check == "bounds"]
+    found = [finding.found for finding in examine_env(register(Two), STEPS).findings if finding.check == "bounds"]
     assert len(found) == 2
     assert "for 'arm/x', whose high bound is 10" in found[0]
     assert "gave 4 for 'choice', whose high bound is 3" in found[1]
@@ -637,7 +637,7 @@ def test_entries_that_wrappers_leave_out_may_be_of_any_kind(register):
             return {**super().observe(x), "name": "cart"}
 
     options = making.EnvOptions(wrappers=[lambda env: gymnasium.wrappers.FilterObservation(env, ["camera", "choice"])])
-    diagnosis = examine(register(Named), STEPS, options=options)
+    diagnosis = examine_env(register(Named), STEPS, options=options)
     assert {finding.level for finding in diagnosis.findings} == {OK}
     assert "agents see choice (3,), camera (3, 8, 9)" in str(diagnosis.findings)
 
@@ -655,14 +655,14 @@ def test_all_environments_are_closed_and_nothing_is_warned_of(register, recwarn)
         def close(self):
             closed.append(self)
 
-    examine(register(Counted), STEPS)
+    examine_env(register(Counted), STEPS)
     assert opened and opened == closed[::-1]
     assert not recwarn.list
 
 
 def test_the_same_seed_is_the_same_examination(register):
     name = register(Healthy)
-    first, second, other = (examine(name, STEPS, seed).findings[:-1] for seed in (1, 1, 2))
+    first, second, other = (examine_env(name, STEPS, seed).findings[:-1] for seed in (1, 1, 2))
     assert first == second != other
 
 
@@ -677,5 +677,5 @@ def test_importing_it_imports_no_simulator_and_no_torch():
 
 
 def test_a_task_that_its_last_step_decides_is_no_time_limit():
-    levels = {finding.check: finding.level for finding in examine("corridor-10-v0", 400).findings}
+    levels = {finding.check: finding.level for finding in examine_env("corridor-10-v0", 400).findings}
     assert levels["episodes"] in (OK, NOTE)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import offpcc
-from offpcc.envs.faults import kind_of, place_in
+from offpcc.envs.faults import kind_of, locate_env_line
 
 ENVS = Path(offpcc.__file__).parent / "envs"
 
@@ -26,21 +26,21 @@ def stack(*files):
         ENVS / "episode_replay.py",
         ENVS / "faults.py",
         ENVS / "recorded_observations.py",
-        ENVS.parent / "utils" / "foreign.py",
+        ENVS.parent / "utils" / "process_guard.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],
     ids=lambda file: file.name,
 )
 def test_what_only_wrappers_were_in_is_no_place_in_an_environment(between):
     assert between.is_file()
-    assert place_in(stack(between)) is None
-    assert place_in(stack(between, "/lab/env.py", between)) == "/lab/env.py:2"
+    assert locate_env_line(stack(between)) is None
+    assert locate_env_line(stack(between, "/lab/env.py", between)) == "/lab/env.py:2"
 
 
 def test_a_line_of_the_users_own_is_named_before_a_librarys():
     library = ENVS / "tasks" / "pendulum.py"
-    assert place_in(stack("/lab/env.py", library)) == "/lab/env.py:1"
-    assert place_in(stack(library)) == f"{library}:1"
+    assert locate_env_line(stack("/lab/env.py", library)) == "/lab/env.py:1"
+    assert locate_env_line(stack(library)) == f"{library}:1"
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_the_only_entry_is_no_state():
 @pytest.fixture
 def with_info():
     with loading.same_bindings():
-        loading.load(None, ['make.state = "info"'])
+        loading.load_gin_config(None, ['make.state = "info"'])
         yield
 
 
@@ -196,7 +196,7 @@ def test_a_recording_has_a_column_of_states(num_envs, with_info, tmp_path):
         assert recorded["observations"].shape == (450, 2) and recorded["states"].shape == (450, 3)
         np.testing.assert_array_equal(recorded["observations"][:], recorded["states"][:, :2])
         np.testing.assert_array_equal(recorded["next_observations"][:], recorded["next_states"][:, :2])
-    again = offpcc.data.load(file)
+    again = offpcc.data.load_dataset(file)
     np.testing.assert_array_equal(again.observations, data.observations)
     np.testing.assert_array_equal(again.final_observations, data.final_observations)
     for env in (make(PENDULUM, state="info", scale_actions=True), None):
@@ -247,7 +247,7 @@ def test_a_run_resumes_exactly_and_its_actor_needs_no_state(algo, tmp_path):
     def spec(epochs):
         settings = {**QUICK, "num_epochs": epochs}
         bindings = [f"train.{key} = {value}" for key, value in settings.items()]
-        loading.load(None, ['make.state = "info"', *(SMALL if algo == "rsac" else []), *bindings])
+        loading.load_gin_config(None, ['make.state = "info"', *(SMALL if algo == "rsac" else []), *bindings])
         return RunSpec.make(PENDULUM, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"

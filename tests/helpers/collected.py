@@ -9,7 +9,7 @@ import torch
 
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.agent import save_actor
-from offpcc.cli.collect import collect
+from offpcc.cli.collect import record_dataset
 from offpcc.envs.make import make
 from offpcc.networks import Recurrent
 
@@ -42,7 +42,7 @@ def run(out="data.hdf5", **options):
     }  # fmt: skip
     if options.get("actor", "random") != "random":
         given["device"] = "cpu"
-    code = collect(out=Path(out), **{**given, **options})
+    code = record_dataset(out=Path(out), **{**given, **options})
     assert code == 0
     return Path(out)
 

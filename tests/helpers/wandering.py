@@ -6,7 +6,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from offpcc.envs.make import make
-from offpcc.envs.recorded_observations import view
+from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrappers import ObservationNoise
 from offpcc.utils.errors import UserError
 
@@ -97,7 +97,7 @@ def record(env, lengths=LENGTHS, seed=0, into=np.float32):
 
 
 def seen(env, rows, seed=0, **kwargs):
-    return view(env, **rows, seed=seed, **kwargs)
+    return transform_observations(env, **rows, seed=seed, **kwargs)
 
 
 def assert_same(got, expected):

@@ -128,7 +128,7 @@ def test_agents_without_memory_learn_what_they_see(algo):
 @pytest.mark.learning
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
-    loading.load("configs/quickstart.gin", [])
+    loading.load_gin_config("configs/quickstart.gin", [])
     learner = build("pendulum-p-v0", "rsac", seed=seed)
     learner.train()
     results = learner.tests.run(learner.algorithm, 100, 20)
@@ -138,7 +138,7 @@ def test_the_quickstart_swings_up_a_pendulum_whose_velocity_it_cannot_see(seed):
 @pytest.mark.slow
 @pytest.mark.learning
 def test_the_same_budget_without_memory_does_not():
-    loading.load("configs/quickstart.gin", [])
+    loading.load_gin_config("configs/quickstart.gin", [])
     learner = build("pendulum-p-v0", "sac", seed=1)
     learner.train()
     results = learner.tests.run(learner.algorithm, 100, 20)

@@ -115,7 +115,7 @@ def test_what_makes_no_sense_is_refused(tmp_path, name, value):
 
 
 def test_gin_says_how_often(tmp_path):
-    loading.load(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
+    loading.load_gin_config(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
     spec = RunSpec.make("pendulum-p-v0", "sac")
     _, checkpoints = watched(tmp_path, **spec.checkpoints._asdict())
     assert (checkpoints.every, checkpoints.every_steps, checkpoints.every_seconds) == (3, 500, 120.0)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from collected import agent
-from test_dynamics import linear_data, small, trained
+from test_model_training import linear_data, small, trained
 
 from offpcc.algorithms.agent import Agent, load_actor
 from offpcc.core import Step
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import Ending
 from offpcc.launch import main
 from offpcc.training.rollouts import ImaginedEpisodes, remember
@@ -94,7 +94,7 @@ def test_a_model_that_knows_nothing_of_the_actors_actions_is_refused(model, monk
 def test_an_agent_with_memory_first_reads_the_recorded_prefix(model):
     data, actor = linear_data(num_episodes=3, length=6), Remembering()
     rows, at = data.rows, np.array([0, 3, 7, 12])  # rows of the first and the second episode
-    memory, previous, is_first = remember(actor, rows, at, begins=np.array([0, 0, 7, 7]))
+    memory, previous, is_first = remember(actor, rows, at, context_starts=np.array([0, 0, 7, 7]))
     step = Step(rows.observations[at], *previous, is_first)
     assert step.is_first.tolist() == [1.0, 0.0, 1.0, 0.0]
     _, count = actor.act(step, memory)
@@ -165,7 +165,7 @@ def test_imagined_steps_are_a_data_set(world, tmp_path, capsys, algo):
     assert main(words(world, again, actor=actor)) == 0
     assert main(words(world, other, "--seed", "1", actor=actor)) == 0
     assert out.read_bytes() == again.read_bytes() != other.read_bytes()
-    data = load(out)
+    data = load_dataset(out)
     lengths = data.stops - data.starts
     assert (data.num_transitions, lengths.max() <= 5) == (300, True)
     assert 1.0 < np.abs(data.actions).max() <= 2.0
@@ -182,7 +182,7 @@ def test_imagined_steps_are_a_data_set(world, tmp_path, capsys, algo):
 @pytest.mark.slow
 def test_a_rollout_has_the_wanted_length(world, tmp_path):
     assert main(words(world, tmp_path / "a.hdf5", "--rollout_length", "30")) == 0
-    data = load(tmp_path / "a.hdf5")
+    data = load_dataset(tmp_path / "a.hdf5")
     assert 5 < (data.stops - data.starts).max() <= 30
 
 
@@ -190,7 +190,7 @@ def test_a_rollout_has_the_wanted_length(world, tmp_path):
 def test_an_agent_sees_what_it_was_trained_on(world, tmp_path):
     actor = load_actor(Path(agent(tmp_path / "actor.pt", "sac", env="pendulum-v0")), torch.device("cpu"))
     assert main(words(world, tmp_path / "a.hdf5", "--deterministic", actor=tmp_path / "actor.pt")) == 0
-    data = load(tmp_path / "a.hdf5")
+    data = load_dataset(tmp_path / "a.hdf5")
     shown = np.array([Agent(actor).act(observation) for observation in data.observations[:20]])
     np.testing.assert_allclose(shown, data.actions[:20], rtol=1e-4, atol=1e-5)
 

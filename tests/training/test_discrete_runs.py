@@ -14,7 +14,7 @@ from offpcc.algorithms.agent import build_actor
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Step
 from offpcc.data import ReplayBuffer
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.training.collect import EpsilonGreedyActor
 from offpcc.training.loggers import Loggers
 from offpcc.training.remote import RemoteInteraction
@@ -68,7 +68,7 @@ def test_a_run_in_an_environment_ends_and_its_actor_plays(launch, tmp_path, algo
         "collect", "--env", "cartpole-v0", "--actor", run, "--steps", 100, "--out", tmp_path / "d.hdf5"
     )
     assert code == 0, err
-    recorded = load(tmp_path / "d.hdf5")
+    recorded = load_dataset(tmp_path / "d.hdf5")
     assert recorded.discrete_actions and recorded.choices() == (0, 2) and set(recorded.actions[:, 0]) <= {0.0, 1.0}
 
 
@@ -97,7 +97,7 @@ def test_a_resumed_run_equals_one_without_a_stop(launch, tmp_path, algo):
 
 
 def test_rows_of_recorded_choices_are_one_hot(pushes):
-    data = load(pushes)
+    data = load_dataset(pushes)
     table = data.rows()
     assert table.actions.shape[1] == 2 and set(table.actions[table.is_start].sum(1)) == {1.0}
     np.testing.assert_array_equal(table.actions[table.is_start].argmax(1), data.actions[data.is_transition, 0])

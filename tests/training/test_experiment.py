@@ -283,9 +283,9 @@ def test_true_is_no_number(name):
 
 def test_flags_and_numbers_go_where_they_are_wanted():
     for binding in ("make.kwargs={'disable_env_checker': True}", "make.kwargs={'max_episode_steps': 7, 'g': 9.5}"):
-        loading.load(None, [binding])
+        loading.load_gin_config(None, [binding])
         offpcc.make("Pendulum-v1").close()
-    loading.load(None, ["make.wrappers=[@TimeAwareObservation]", "TimeAwareObservation.normalize_time=True"])
+    loading.load_gin_config(None, ["make.wrappers=[@TimeAwareObservation]", "TimeAwareObservation.normalize_time=True"])
     offpcc.make("Pendulum-v1").close()
 
 

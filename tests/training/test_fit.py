@@ -412,7 +412,7 @@ def test_gin_is_not_read_by_what_runs(monkeypatch):
 
 
 def test_data_in_memory_of_a_finished_run_are_compared(unit_file, tmp_path):
-    data = offpcc.data.load(unit_file)
+    data = offpcc.data.load_dataset(unit_file)
     run = {"algo": "bc", "env": None, "file": "test/offline_short.gin"}
     fit(spec(dataset=data, **run), tmp_path / "one", announce=silent)
     assert fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent).was_finished

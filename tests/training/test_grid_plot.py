@@ -27,8 +27,8 @@ def results(tmp_path):
 @pytest.fixture
 def figure(monkeypatch):
     found = []
-    save = grid_plot.save
-    monkeypatch.setattr(grid_plot, "save", lambda figure, file: (found.append(figure), save(figure, file)))
+    save = grid_plot.save_figure
+    monkeypatch.setattr(grid_plot, "save_figure", lambda figure, file: (found.append(figure), save(figure, file)))
     return lambda: found[-1]
 
 

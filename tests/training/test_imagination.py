@@ -19,8 +19,8 @@ from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
-from offpcc.training.dynamics import ModelFit, ModelTraining, load_model
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
+from offpcc.training.model_training import ModelFit, ModelTraining, load_model
 from offpcc.training.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError

@@ -13,10 +13,10 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.data import Dataset, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
-from offpcc.training import dynamics
-from offpcc.training.dynamics import ModelTraining, find_or_train, fingerprint
+from offpcc.training import model_training
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
 from offpcc.training.metrics import Loop
+from offpcc.training.model_training import ModelTraining, find_or_train, fingerprint
 from offpcc.training.spec import data_name
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -117,7 +117,7 @@ def test_a_run_waits_for_the_model_that_another_process_trains(tmp_path, monkeyp
         (tmp_path / "later").rename(file)
         lock.close()
 
-    monkeypatch.setattr(dynamics.time, "sleep", end_of_the_other)
+    monkeypatch.setattr(model_training.time, "sleep", end_of_the_other)
     second = model_of(1)
     assert fingerprint(second) == fingerprint(first)
     assert "another process trains this model" in capsys.readouterr().err

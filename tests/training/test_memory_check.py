@@ -12,7 +12,7 @@ from gymnasium import spaces
 import offpcc
 from offpcc.cli.main import main
 from offpcc.networks.cells import CELLS
-from offpcc.training.memory_check import measure
+from offpcc.training.memory_check import measure_memory
 from offpcc.utils.errors import UserError
 
 ZOO = Path(__file__).parents[2] / "results" / "zoo"
@@ -114,7 +114,7 @@ def make(env):
 
 
 def check(policy, env=Echo, episodes=6):
-    return measure(policy(), make(env), episodes, 5, 0.02, 1_000)
+    return measure_memory(policy(), make(env), episodes, 5, 0.02, 1_000)
 
 
 def observations(seeds):

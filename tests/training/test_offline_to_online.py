@@ -187,7 +187,7 @@ def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path
 
 
 def learner(algo, data, *bindings, steps=240, env="pendulum-v0", **given):
-    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
+    loading.load_gin_config("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
     return offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3, **given)
 
 
@@ -409,7 +409,7 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     ],
 )
 def test_a_config_builds_both_phases(config, algo, pendulum_file):
-    loading.load(f"{config}.gin", [])
+    loading.load_gin_config(f"{config}.gin", [])
     built = offpcc.build("pendulum-v0", algo, dataset=pendulum_file, then_env_steps=10_000)
     built.go_online()
     check_unused_bindings(built.spec.config.bindings)
@@ -418,10 +418,10 @@ def test_a_config_builds_both_phases(config, algo, pendulum_file):
 
 def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
     """The config of the first phase alone gives the networks that the second config's SAC takes over."""
-    loading.load("offline/cql_wsrl.gin", [])
+    loading.load_gin_config("offline/cql_wsrl.gin", [])
     first = offpcc.build("pendulum-v0", "cql", dataset=pendulum_file)
     check_unused_bindings(first.spec.config.bindings)
-    loading.load("offline_to_online/sac.gin", [])
+    loading.load_gin_config("offline_to_online/sac.gin", [])
     built = offpcc.build("pendulum-v0", "cql", dataset=pendulum_file, then_env_steps=10_000)
     built.go_online()
     second, options = built.algorithm, built.online.options
@@ -448,7 +448,7 @@ def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
     ],
 )  # fmt: skip
 def test_all_kinds_of_observations_and_environments(algo, env, steps, bindings):
-    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
+    loading.load_gin_config("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
     data = offpcc.collect(env, None, 300, seed=1)
     built = offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3)
     quietly(built)
@@ -536,11 +536,11 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
 
 
 def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_path):
-    loading.load("test/offline_short.gin", merged(*SHORT, *ONLINE))
+    loading.load_gin_config("test/offline_short.gin", merged(*SHORT, *ONLINE))
     given = {"seed": 1, "dataset": pendulum_file, "then_env_steps": 240}
     offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "iql", **given), tmp_path / "both")
     used = [one for one in (*SHORT, *ONLINE) if not one.startswith(("train.num_epochs", "train.updates_per_step"))]
-    loading.load("test/offline_short.gin", merged(*used))
+    loading.load_gin_config("test/offline_short.gin", merged(*used))
     again = offpcc.RunSpec.make("pendulum-v0", "iql", **given, start_from=tmp_path / "both")
     with pytest.raises(UserError, match="start_from= takes runs that learned from recorded data alone"):
         offpcc.fit(again, tmp_path / "again")

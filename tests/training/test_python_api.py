@@ -26,7 +26,7 @@ import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.config import loading
 from offpcc.data.checks.check import NOTICES
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.networks import Recurrent
 from offpcc.networks.cells import LRU
@@ -516,7 +516,7 @@ def test_collect_gives_the_data_of_the_command_line(launch, tmp_path):
     before = random.getstate()
     data = offpcc.collect("pendulum-v0", None, steps=450)
     assert random.getstate() == before
-    assert_same_data(data, load(tmp_path / "a.hdf5"))
+    assert_same_data(data, load_dataset(tmp_path / "a.hdf5"))
     assert len(data) == 450 and data.num_episodes == 3 and not data.is_whole[-1]
 
 
@@ -562,7 +562,7 @@ def test_several_environments_collect_together(algo):
 def test_a_data_set_is_saved_and_joined(tmp_path):
     one, two = (offpcc.collect(Drift, None, steps=100, seed=seed) for seed in (1, 2))
     one.save(tmp_path / "one.hdf5")
-    assert_same_data(load(tmp_path / "one.hdf5"), one)
+    assert_same_data(load_dataset(tmp_path / "one.hdf5"), one)
     both = one + two
     assert len(both) == 200 and both.num_episodes == 6
     assert both.is_whole.tolist() == [True, True, False] * 2
@@ -570,7 +570,7 @@ def test_a_data_set_is_saved_and_joined(tmp_path):
     assert_same_data(both.select([3, 4, 5]), two)
     assert both.metadata["env"] == "Drift" and "seed" not in both.metadata
     both.save(tmp_path / "both.hdf5")
-    again = load(tmp_path / "both.hdf5")
+    again = load_dataset(tmp_path / "both.hdf5")
     assert again.is_whole.tolist() == [True] * 4 + [False] * 2
     assert_same_data(again, both.select([0, 1, 3, 4, 2, 5]))
     with pytest.raises(UserError, match=r"both.hdf5 is there and is not overwritten"):
@@ -620,7 +620,7 @@ def test_a_step_that_leads_nowhere_is_not_saved(tmp_path):
         terminations=np.zeros(5), truncations=cut,
     )  # fmt: skip
     data.save(tmp_path / "short.hdf5")
-    again = load(tmp_path / "short.hdf5")
+    again = load_dataset(tmp_path / "short.hdf5")
     assert again.rewards.tolist() == [0.0, 1.0, 3.0]
     assert again.final_observations.tolist() == [[2.0], [4.0]] and again.last_is_transition.all()
 

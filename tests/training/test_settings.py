@@ -3,7 +3,7 @@
 import pytest
 
 from offpcc.config.loading import plain_values
-from offpcc.training.comparison import are_same, differing, digest, group_runs, name_settings
+from offpcc.training.comparison import are_same, differing, group_runs, hash_settings, name_settings
 
 BASE = "SAC.alpha = 1.0\nActorCritic.gamma = 0.99\ntrain.num_epochs = 3\nRecurrent.cell = 'lstm'\n"
 
@@ -87,7 +87,7 @@ def test_macros_that_double_or_refer_to_themselves_take_no_time():
 
 def test_equal_settings_have_equal_digests():
     digests = [
-        digest(plain_values(text))
+        hash_settings(plain_values(text))
         for text in (BASE, BASE.replace("1.0", "1"), f"{BASE}make.timeout = 3.0", f"{BASE}SAC.lr = 1.0")
     ]
     assert digests[0] == digests[1] == digests[2] != digests[3]

@@ -11,9 +11,9 @@ from collected import ENV, agent, run, unit_actions
 import offpcc
 from offpcc.algorithms.agent import load_actor
 from offpcc.core import Step
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.make import make
-from offpcc.training.collect import EpsilonGreedyActor, Seeds, play
+from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.utils.errors import UserError
 from offpcc.utils.spaces import OneHot, random_action
 
@@ -26,7 +26,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("env", [ENV, "pendulum-va-concat10-v0", "pendulum-img-v0"])
 def test_random_episodes_are_played_as_they_are_recorded(here, env):
-    data = load(run(env=env, seed=7))
+    data = load_dataset(run(env=env, seed=7))
     assert data.num_steps == 450 and data.lengths.tolist() == [200, 200, 50]
     assert not data.terminations.any()
     assert np.flatnonzero(data.truncations).tolist() == [199, 399, 449]
@@ -50,7 +50,7 @@ def test_random_episodes_are_played_as_they_are_recorded(here, env):
 def test_an_agent_keeps_its_memory_over_an_episode(here, algo):
     """Its actions are those it takes when it is shown the recorded episode step by step."""
     actor = agent("actor.pt", algo, "brief-v0")
-    data = load(run(env="brief-v0", actor=actor, deterministic=True, steps=50))
+    data = load_dataset(run(env="brief-v0", actor=actor, deterministic=True, steps=50))
     algorithm, taken = load_actor(Path(actor)), unit_actions(data)
     for start, stop in data.episodes:
         memory, action, reward = None, np.zeros((1, 1), np.float32), 0.0
@@ -64,8 +64,8 @@ def test_an_agent_keeps_its_memory_over_an_episode(here, algo):
 @pytest.mark.parametrize("algo", ["sac", "ddpg", "rtd3"])
 def test_an_agent_explores_unless_it_is_to_be_deterministic(here, algo):
     actor = agent("actor.pt", algo)
-    explored = load(run("explored.hdf5", actor=actor, steps=40))
-    decided = load(run("decided.hdf5", actor=actor, steps=40, deterministic=True))
+    explored = load_dataset(run("explored.hdf5", actor=actor, steps=40))
+    decided = load_dataset(run("decided.hdf5", actor=actor, steps=40, deterministic=True))
     assert np.array_equal(explored.observations[0], decided.observations[0])
     assert np.abs(unit_actions(explored)[0] - unit_actions(decided)[0]).item() > 0.01
     assert explored.metadata["algorithm"] == algo
@@ -76,8 +76,8 @@ def test_an_episode_follows_from_the_seed_and_its_number_alone(here):
     with make("brief-v0") as env:
         algorithm = load_actor(Path(actor))
         for played in (None, algorithm):
-            alone = [list(play(env, played, Seeds.of(3, number))) for number in (2, 0)]
-            after_others = [list(play(env, played, Seeds.of(3, number))) for number in (0, 1, 2)]
+            alone = [list(play_episode(env, played, Seeds.of(3, number))) for number in (2, 0)]
+            after_others = [list(play_episode(env, played, Seeds.of(3, number))) for number in (0, 1, 2)]
             for one, other in zip(alone, (after_others[2], after_others[0]), strict=True):
                 for a, b in zip(one, other, strict=True):
                     assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
@@ -91,7 +91,7 @@ def test_everybodys_generators_are_seeded_too(here):
         run("a.hdf5", env="dicing-v0", steps=25).read_bytes() == run("b.hdf5", env="dicing-v0", steps=25).read_bytes()
     )
     run("c.hdf5", env="dicing-v0", steps=25, seed=1)
-    assert not np.array_equal(load("a.hdf5").observations, load("c.hdf5").observations)
+    assert not np.array_equal(load_dataset("a.hdf5").observations, load_dataset("c.hdf5").observations)
 
 
 @pytest.mark.parametrize("algo, env", [("rdqn", "cartpole-v0"), ("sac", "brief-v0")])
@@ -100,7 +100,7 @@ def test_a_share_of_the_actions_is_random_and_the_others_are_the_best(here, algo
     actor = agent("actor.pt", algo, env)
     algorithm, played = load_actor(Path(actor)), make(env, scale_actions=True)
     draws, memory, others = np.random.default_rng(Seeds.of(3, 0).actions), None, 0
-    transitions = [*play(played, algorithm, Seeds.of(3, 0), epsilon=0.4)]
+    transitions = [*play_episode(played, algorithm, Seeds.of(3, 0), epsilon=0.4)]
     action, reward = np.zeros((1, *played.action_space.shape), np.float32), 0.0
     for number, one in enumerate(transitions):
         step = Step(one.observation[None], action, np.full((1, 1), reward, np.float32), np.array([number == 0]))

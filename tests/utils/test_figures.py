@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from offpcc.training.plotting import NoRunsError
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import check_picture, explain_picture_errors, save
+from offpcc.utils.figures import check_picture, explain_picture_errors, save_figure
 
 
 def figure(label=None):
@@ -18,15 +18,15 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     for suffix in (".png", ".pdf", ".svg"):
         files = [tmp_path / f"{i}{suffix}" for i in range(2)]
         for file in files:
-            save(figure("lines"), file)
+            save_figure(figure("lines"), file)
         assert files[0].read_bytes() == files[1].read_bytes()
     assert b"matplotlib" not in (tmp_path / "0.png").read_bytes().lower()
 
 
 def test_only_lines_with_names_have_a_legend(tmp_path):
     named, nameless = figure("lines"), figure()
-    save(named, tmp_path / "named.png")
-    save(nameless, tmp_path / "nameless.png")
+    save_figure(named, tmp_path / "named.png")
+    save_figure(nameless, tmp_path / "nameless.png")
     assert [text.get_text() for text in named.axes[0].get_legend().get_texts()] == ["lines"]
     assert not named.axes[0].get_legend().get_frame_on()
     assert nameless.axes[0].get_legend() is None

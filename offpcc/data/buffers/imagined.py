@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from offpcc.core import Batch, Chunk
-from offpcc.data.buffers.mixed import AnyReplay, MixedBuffer, joined
+from offpcc.data.buffers.mixed import AnyReplay, MixedBuffer, concat_batches
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
@@ -63,11 +63,11 @@ class ImaginedBuffer(MixedBuffer):
     def sample(self) -> Batch:
         """Return a random batch: the real items first."""
         self.drawn = self._draw(lambda part: part.sample())
-        return joined(self.drawn)
+        return concat_batches(self.drawn)
 
     def peek(self) -> Batch:
         """Return the batch that `sample` returns next, without a change of the buffer."""
-        return joined(self._draw(lambda part: part.peek()))
+        return concat_batches(self._draw(lambda part: part.peek()))
 
     def _draw(self, draw: Callable[[AnyReplay], Batch]) -> list[Batch]:
         is_empty = not len(self.imagined)

@@ -68,11 +68,11 @@ class MixedBuffer:
     def sample(self) -> Batch:
         """Return a random batch: the recorded items first."""
         self.drawn = [part.sample() for part in self.parts]
-        return joined(self.drawn)
+        return concat_batches(self.drawn)
 
     def peek(self) -> Batch:
         """Return the batch that `sample` returns next, without a change of the buffer."""
-        return joined([part.peek() for part in self.parts])
+        return concat_batches([part.peek() for part in self.parts])
 
     def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
         """Give each part the TD errors (B, T, 1) of its own items."""
@@ -119,7 +119,7 @@ class MixedBuffer:
         self.online.load(metadata["online"], num_bytes, fill)
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def concat_batches(batches: Sequence[Batch]) -> Batch:
     """Return one batch with the rows of all, padded with zeros to the longest.
 
     A field that only some batches have is filled with ones for `weights`, and else with zeros.

@@ -19,10 +19,10 @@ from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.device import DeviceCopy
 from offpcc.data.buffers.snapshot import CHUNK_BYTES
 from offpcc.data.buffers.storage import (
-    Episode,
     PartialEpisode,
     RecordedEpisodes,
     Storage,
+    StoredEpisode,
     TransitionTable,
     frames_in_file,
     returns_to_go,
@@ -96,7 +96,7 @@ class RecurrentReplayBuffer(BufferBase):
             )
         self.capacity, self.batch_size = capacity, batch_size
         self.segment_len, self.burn_in, self.draw_by = segment_len, burn_in, draw_by
-        self.episodes: deque[Episode] | RecordedEpisodes = deque(maxlen=capacity)
+        self.episodes: deque[StoredEpisode] | RecordedEpisodes = deque(maxlen=capacity)
         self.total_lengths = np.zeros(0, np.int64)  # cumulative lengths
         self.total_counted = self.total_lengths  # the same without recorded steps before rollouts, to draw by
         self.unfinished = [PartialEpisode() for _ in range(num_envs)]
@@ -155,7 +155,7 @@ class RecurrentReplayBuffer(BufferBase):
         episode, self.unfinished[env] = self.unfinished[env], PartialEpisode()
         rewards = np.array(episode.rewards, np.float32)[:, None]
         frames = np.stack(episode.frames, out=self._empty_frames(len(episode.frames)))
-        self._store(Episode(frames, np.stack(episode.actions), rewards, bool(terminated)))
+        self._store(StoredEpisode(frames, np.stack(episode.actions), rewards, bool(terminated)))
         self._count()
         self.item_changed((self.num_kept - 1) % self.max_items)
 
@@ -169,7 +169,7 @@ class RecurrentReplayBuffer(BufferBase):
                 return frames_in_file(shape)
         return np.empty(shape, self.dtype)
 
-    def _store(self, episode: Episode) -> None:
+    def _store(self, episode: StoredEpisode) -> None:
         assert isinstance(self.episodes, deque)  # a buffer of recorded data accepts no episodes
         self.episodes.append(episode._replace(group=self.bytes_kept // CHUNK_BYTES))
         self.num_kept += 1
@@ -185,7 +185,7 @@ class RecurrentReplayBuffer(BufferBase):
         for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
             frames, actions, rewards = self._empty_frames(len(episode.frames)), *map(np.copy, episode.stored[1:])
             frames[...] = episode.frames
-            self._store(Episode(frames, actions, rewards, episode.terminated, num_recorded=int(recorded)))
+            self._store(StoredEpisode(frames, actions, rewards, episode.terminated, num_recorded=int(recorded)))
             self.item_changed((self.num_kept - 1) % self.max_items)
         self._count()
 
@@ -239,7 +239,7 @@ class RecurrentReplayBuffer(BufferBase):
     def _holds(self, place: int) -> bool:
         return (place - self._oldest) % self.max_items < len(self.episodes)
 
-    def _episode(self, place: int) -> Episode:
+    def _episode(self, place: int) -> StoredEpisode:
         """Return the episode at this place."""
         return self.episodes[(place - self._oldest) % self.max_items]
 
@@ -273,7 +273,7 @@ class RecurrentReplayBuffer(BufferBase):
             batch = self._with_next_actions(batch, episodes, starts, lengths)
         return batch if self.return_discount is None else self._with_returns(batch, episodes, starts, lengths)
 
-    def _with_next_actions(self, batch: Batch, episodes: list[Episode], starts: Array, lengths: Array) -> Batch:
+    def _with_next_actions(self, batch: Batch, episodes: list[StoredEpisode], starts: Array, lengths: Array) -> Batch:
         """Return the batch of `_copy` with the action after each step, also after the last one of a segment."""
         actions = np.zeros(batch.actions.shape, np.float32)
         exists = np.zeros(batch.rewards.shape, np.float32)
@@ -284,7 +284,7 @@ class RecurrentReplayBuffer(BufferBase):
             exists[i, begin : begin + len(following)] = 1.0
         return batch._replace(next_actions=self.tensor(actions), has_next_action=self.tensor(exists))
 
-    def _with_returns(self, batch: Batch, episodes: list[Episode], starts: Array, lengths: Array) -> Batch:
+    def _with_returns(self, batch: Batch, episodes: list[StoredEpisode], starts: Array, lengths: Array) -> Batch:
         """Return the batch of `_copy` with the returns of its steps."""
         assert self.return_discount is not None
         found = np.zeros((*batch.rewards.shape[:2], 2), np.float32)
@@ -318,7 +318,7 @@ class RecurrentReplayBuffer(BufferBase):
             self.num_written += len(numbers)
         return copy.rows
 
-    def _copy(self, episodes: list[Episode], starts: Array, lengths: Array, skipped: Array) -> Batch:
+    def _copy(self, episodes: list[StoredEpisode], starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
 
         Each segment begins at position `burn_in` of its batch row. The steps before it are to its left, except at an
@@ -421,7 +421,7 @@ class RecurrentReplayBuffer(BufferBase):
         for length, terminated, group, num_recorded in zip(*columns, strict=True):
             frames = self._empty_frames(length + self.frame_stack)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
-            self.episodes.append(Episode(frames, actions, rewards, terminated, group, num_recorded))
+            self.episodes.append(StoredEpisode(frames, actions, rewards, terminated, group, num_recorded))
         self.num_kept, self.bytes_kept = metadata["num_kept"], metadata["bytes_kept"]
         for episode, saved in zip(self.unfinished, metadata["unfinished"], strict=True):
             episode.load_state_dict(saved)

@@ -160,7 +160,7 @@ class TransitionTable(Storage):
 
     @classmethod
     def joined(
-        cls, episodes: Sequence[Episode], shape: tuple[int, ...], dtype: np.dtype, action_dim: int
+        cls, episodes: Sequence[StoredEpisode], shape: tuple[int, ...], dtype: np.dtype, action_dim: int
     ) -> TransitionTable:
         """Return a copy of episodes without stacked frames, one after another."""
         sizes = np.array([len(episode.frames) for episode in episodes], np.int64)
@@ -199,7 +199,7 @@ class TransitionTable(Storage):
         return replace(self, **vars(storage))
 
 
-class Episode(NamedTuple):
+class StoredEpisode(NamedTuple):
     """An episode of L steps."""
 
     frames: np.ndarray  # (L + frame_stack, *frame)
@@ -249,7 +249,7 @@ def returns_to_go(rewards: Array, is_terminated: bool, discount: float) -> Array
     return np.stack([sums[:0:-1], ones], 1).astype(np.float32)
 
 
-class RecordedEpisodes(Sequence[Episode]):
+class RecordedEpisodes(Sequence[StoredEpisode]):
     """Episodes of recorded data. Indexing creates an episode as a view of the rows.
 
     Args:
@@ -277,7 +277,7 @@ class RecordedEpisodes(Sequence[Episode]):
         start, stop = int(self.rows.starts[number]), int(self.rows.stops[number])
         frames, steps = self.rows.observations[start:stop], slice(start, stop - 1)
         is_terminated = bool(self.rows.terminations[stop - 2, 0])
-        return Episode(frames, self.rows.actions[steps], self.rows.rewards[steps], is_terminated)
+        return StoredEpisode(frames, self.rows.actions[steps], self.rows.rewards[steps], is_terminated)
 
 
 @dataclass

@@ -32,7 +32,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 
-__all__ = ["Examination", "examine", "refused"]
+__all__ = ["Examination", "examine_dataset", "refused"]
 
 BYTES_PER_STEP, COPIES_OF_ACTIONS, COPIES_OF_ENDS = 64, 4, 3  # the most memory of intermediate results
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
@@ -81,7 +81,7 @@ NOTICES = {
 
 @dataclass(frozen=True)
 class Examination(Diagnosis):
-    """Findings, statistics and recommendation of `examine`."""
+    """Findings, statistics and recommendation of `examine_dataset`."""
 
     spreads: tuple[Spread, ...] = ()
     advice: tuple[Finding, ...] = ()  # what the recommendation rests on, and the recommendation last; () with a fault
@@ -100,11 +100,11 @@ def refused(name: str, error: SpoiledData) -> Examination:
     return Examination(name, (Finding("reading", FAULT, error.message),))
 
 
-def examine(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Examination:
+def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Examination:
     """Examine recorded data.
 
     Args:
-        data: Data from `offpcc.data.datasets.load.load`.
+        data: Data from `offpcc.data.datasets.load.load_dataset`.
         env: Environment to train for and to test in, made by `offpcc.envs.make.make`. Its current episode is lost. The
             data may contain parts of observations that the wrappers of `env` hide. If the data's name has no reference
             scores, the name of `env` gives them.
@@ -196,7 +196,7 @@ def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
 def _fact(data: Dataset, key: str) -> str:
     """Return a text from the metadata; empty if it is missing or not a text."""
     with contextlib.suppress(UserError):
-        return metadata.text(data.metadata, key, data.name) or ""
+        return metadata.read_metadata_text(data.metadata, key, data.name) or ""
     return ""
 
 

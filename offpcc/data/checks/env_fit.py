@@ -12,7 +12,7 @@ from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_wrappers
-from offpcc.envs.recorded_observations import view
+from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
@@ -59,10 +59,10 @@ def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
     return [Notice("rewards", f"{text}: be careful when you compare returns")] if changing else []
 
 
-def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:
+def match_states_and_wrappers(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:
     """Return the data, without states if `state_key` is None, and the wrappers they were seen through, if known."""
     wrappers, space = recorded_wrappers(data.metadata, data.name), data.observation_space
-    if wrappers and data.stacks is not None:  # which may show fewer frames than recorded, see `with_frames_of`
+    if wrappers and data.stacks is not None:  # which may show fewer frames than recorded, see `match_frame_stack`
         number = data.stacks.depth
         wrappers = [*wrappers[:-1], *([f"Concatenate(num={number})"] if number > 1 else [])]
     if state_key is not None or space is None or space.state_key is None:
@@ -71,7 +71,7 @@ def as_seen(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | 
     return data.without_states(), kept
 
 
-def with_frames_of(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:
+def match_frame_stack(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:
     """Return stacks of recorded frames with as many of the newest frames as the environment shows."""
     shape = None if env is None else env.observation_space.shape
     is_shorter = data.stacks is not None and shape is not None and shape[1:] == data.stacks.shape[2:]
@@ -98,7 +98,9 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
         )
     if space is not None and space.is_like(seen):
         return
-    if space is None and seen.state_key is not None:  # wrappers such as KeepIndices give the state, see `view`
+    if (
+        space is None and seen.state_key is not None
+    ):  # wrappers such as KeepIndices give the state, see `transform_observations`
         hiding = [level for level in levels(env) if isinstance(level, Hiding)]
         hides_state = any(level.state_space == level.env.observation_space for level in hiding)
         if hides_state and shape == levels(env)[0].observation_space.shape:
@@ -125,14 +127,14 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
 
 def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     """Check whether the data fits the environment. The environment's current episode is lost."""
-    data, name, found = with_frames_of(data, env), name_of(env), []
+    data, name, found = match_frame_stack(data, env), name_of(env), []
     if text := why_other_actions(data, env):
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
     fine = f"its actions have {data.actions.shape[1]} numbers, as the recorded ones do"
     if data.discrete_actions:
         fine = "its actions are discrete, as the recorded ones are"
     try:
-        data, wrappers = as_seen(data, getattr(env.observation_space, "state_key", None))
+        data, wrappers = match_states_and_wrappers(data, getattr(env.observation_space, "state_key", None))
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
         seen = _first_episode_seen(data, env, wrappers)
     except UserError as error:
@@ -155,7 +157,7 @@ def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any], wrappers: l
         return None
     rows = data.select([int(has_any.argmax())]).rows(bounds_for(data, env))
     stop = min(len(rows.is_start), STEPS + 1)
-    return view(
+    return transform_observations(
         env,
         rows.observations[:stop],
         rows.actions[:stop],

@@ -45,7 +45,7 @@ def is_hidden(error: float | None, remaining: float | None) -> bool:
     return error is not None and remaining is not None and error > HARD and remaining < HIDDEN
 
 
-def measure(data: Dataset, action_bounds: Range | None = None) -> Properties:
+def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Properties:
     """Measure the properties of data whose Dict observations are numbers (`Dataset.as_numbers`)."""
     values, counts = np.unique(data.rewards, return_counts=True)
     spread = share = None
@@ -183,7 +183,7 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
         action_bounds: lowest and highest action of the environment.
         num_hidden: how many of the recorded numbers the environment hides from the agent.
     """
-    found, findings = measure(data, action_bounds), []
+    found, findings = measure_dataset(data, action_bounds), []
     hides = is_hidden(found.error, found.remaining)
     if num_hidden > 0:
         text = f"the environment hides {num_hidden:,} of the recorded numbers from the agent"

@@ -35,7 +35,14 @@ from offpcc.data.datasets.columns import (
     with_our_names,
 )
 from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices, join_states
-from offpcc.data.datasets.frame_stacks import FRAME_STACK, SHUFFLED, FrameFile, FrameStacks, first_rows, pick
+from offpcc.data.datasets.frame_stacks import (
+    FRAME_STACK,
+    SHUFFLED,
+    FrameFile,
+    FrameStacks,
+    first_rows,
+    pick_observations,
+)
 from offpcc.data.datasets.metadata import (
     ACTION_KEYS,
     Notice,
@@ -539,9 +546,9 @@ class Dataset:
         part = slice(int(chosen[0]), int(chosen[-1]) + 1) if isinstance(steps, slice) else chosen
         return replace(
             self,
-            **{name: pick(getattr(self, name), steps) for name in (*REQUIRED, "truncations")},
+            **{name: pick_observations(getattr(self, name), steps) for name in (*REQUIRED, "truncations")},
             stops=np.cumsum(stops - starts),
-            final_observations=pick(self.final_observations, part),
+            final_observations=pick_observations(self.final_observations, part),
             last_is_transition=self.last_is_transition[part],
             is_whole=self.is_whole[part],
             notices=tuple(notice.in_part() for notice in self.notices) if is_part else self.notices,
@@ -589,7 +596,7 @@ class Dataset:
             final = np.concatenate([data.final_observations[:last], data.observations[number : number + 1]])
         return replace(
             data,
-            **{name: pick(getattr(data, name), steps) for name in REQUIRED},
+            **{name: pick_observations(getattr(data, name), steps) for name in REQUIRED},
             truncations=truncations,
             stops=np.append(data.stops[:last], number),
             final_observations=final,
@@ -632,18 +639,18 @@ class Dataset:
         """
         if not isinstance(other, Dataset):
             return NotImplemented
-        return joined(self, other)
+        return concat_datasets(self, other)
 
     def save(self, file: str | Path) -> None:
-        """Write an HDF5 file in D4RL's format, with action bounds and small metadata; `offpcc.data.load` reads it.
+        """Write an HDF5 file in D4RL's format, with action bounds and small metadata.
 
-        A step that is not a transition is left out, because its next observation is unknown. Episodes that the
-        recording's end cut come last. Infos are left out.
+        `offpcc.data.load_dataset` reads it. A step that is not a transition is left out, because its next observation
+        is unknown. Episodes that the recording's end cut come last. Infos are left out.
 
         Raises:
             UserError: the file exists, or cannot be written.
         """
-        save(self, as_path(file, "file"))
+        save_dataset(self, as_path(file, "file"))
 
     def with_range(self, action_range: Range | None) -> Dataset:
         """Return the dataset with these action bounds, unless it already has bounds; see `from_arrays`.
@@ -818,7 +825,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
     )
 
 
-def joined(one: Dataset, other: Dataset) -> Dataset:
+def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
     """Return a dataset of the episodes of both; see `Dataset.__add__`."""
     origins = [_known(recorded_in, each) for each in (one, other)]
     first, second = (
@@ -884,7 +891,7 @@ def _plain_metadata(data: Dataset) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if isinstance(value, str | int | float | np.number)}
 
 
-def save(data: Dataset, file: Path) -> None:
+def save_dataset(data: Dataset, file: Path) -> None:
     """Write a dataset to an HDF5 file; see `Dataset.save`.
 
     Raises:

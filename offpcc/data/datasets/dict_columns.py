@@ -158,7 +158,7 @@ def _call(entries: Mapping[str, spaces.Space[Any]]) -> str:
     items = ", ".join(f"{key!r}: {_code(entry)}" for key, entry in sorted(entries.items()))
     return (
         f"offpcc.Dataset.from_arrays(..., observation_space=spaces.Dict({{{items}}})), where spaces is "
-        f"gymnasium.spaces; of a file, by offpcc.data.load(FILE, observation_space=...).save(OTHER_FILE)"
+        f"gymnasium.spaces; of a file, by offpcc.data.load_dataset(FILE, observation_space=...).save(OTHER_FILE)"
     )
 
 

@@ -37,7 +37,7 @@ def folders() -> list[Path]:
     return [as_path(folder, name) for name, folder in (*given.items(), ("", "~/.d4rl/datasets")) if folder]
 
 
-def find(name: str) -> Path | None:
+def find_dataset_file(name: str) -> Path | None:
     """Return the file for a D4RL name or a user's own name in `folders()`; None if there is none."""
     files = ([FILES[name].rsplit("/", 1)[-1]] if name in FILES else []) + [f"{name}.hdf5", f"{name}.npz"]
     places = (folder / file for folder in folders() for file in files)
@@ -49,7 +49,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
 
     The file comes from D4RL's URL, or from a mirror whose URL is in ``$OFFPCC_D4RL_URL``.
     """
-    if found := find(name):
+    if found := find_dataset_file(name):
         return found
     if name not in FILES:
         raise UserError(_unknown(name))

@@ -45,7 +45,7 @@ CONVERT = (
 )
 
 
-def read_file(
+def read_dataset_file(
     path: Path,
     *,
     name: str | None = None,

@@ -162,7 +162,7 @@ class FrameStacks:
         )
 
 
-def pick(observations: Any, rows: Any) -> Any:
+def pick_observations(observations: Any, rows: Any) -> Any:
     """Return some of the observations; of `FrameStacks`, without reading them."""
     return observations.pick(rows) if isinstance(observations, FrameStacks) else observations[rows]
 

@@ -1,4 +1,4 @@
-"""`load`: reads a dataset by file, D4RL name or Minari id."""
+"""`load_dataset`: reads a dataset by file, D4RL name or Minari id."""
 
 import os
 from dataclasses import replace
@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from offpcc.data.datasets.columns import Array, Range, check_shapes, with_our_names
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.download import D4RL_KEYS, KNOWN, Progress, find, obtain
-from offpcc.data.datasets.files import printable, read_everything, read_file
+from offpcc.data.datasets.download import D4RL_KEYS, KNOWN, Progress, find_dataset_file, obtain
+from offpcc.data.datasets.files import printable, read_dataset_file, read_everything
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import read_minari
 from offpcc.envs.d4rl import catalog
@@ -37,7 +37,7 @@ def check_source(source: Any) -> None:
         )
 
 
-def load(
+def load_dataset(
     source: str | Path,
     *,
     max_episode_steps: int | None = None,
@@ -74,7 +74,7 @@ def load(
             kind = " (this path is a device or a broken link)" if os.path.lexists(path) else ""
             raise UserError(f"there is no file {path}{kind}; {_advice(path)}")
         file = next((file for end in catalog.SUFFIXES if (file := Path(f"{path}{end}")).is_file()), None)
-        if file and text not in catalog.FILES and find(text) is None:
+        if file and text not in catalog.FILES and find_dataset_file(text) is None:
             raise UserError(f"{text}: there is no such data set; did you mean the file {file}?")
         path = obtain(text, progress)
         name = text
@@ -82,7 +82,7 @@ def load(
         name = catalog.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or catalog.max_episode_steps(name)
     facts: dict[str, Any] = {"max_episode_steps": limit, "action_range": action_range}
-    dataset = read_file(path, name=name, given=text, **facts, observation_space=observation_space)
+    dataset = read_dataset_file(path, name=name, given=text, **facts, observation_space=observation_space)
     remarks = [NOT_HASHED] if path.name in catalog.NAMES and path.name not in KNOWN else []
     remarks += catalog.remarks(name)
     return replace(dataset, notices=(*dataset.notices, *(Notice("remark", words) for words in remarks)))
@@ -103,16 +103,16 @@ def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:
     its next observation is known. D4RL's function always uses the following row, and leaves these steps out.
 
     Args:
-        source: a `Dataset`, or a source for `load`.
+        source: a `Dataset`, or a source for `load_dataset`.
 
     Returns:
         ``observations`` and ``next_observations`` (N, *obs), of Dict observations by key; ``actions`` (N, A) as
         recorded; ``rewards`` (N,); ``terminals`` (N,).
 
     Raises:
-        UserError: see `load`.
+        UserError: see `load_dataset`.
     """
-    data = source if isinstance(source, Dataset) else load(source)
+    data = source if isinstance(source, Dataset) else load_dataset(source)
     mask, space = data.is_transition, data.observation_space
     observations, following = data.observations[mask], data.next_observations[mask]
     return {

@@ -62,7 +62,7 @@ def infos_of_steps(infos: Mapping[str, Array], steps: slice | Array, num_steps: 
 
 def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | None:
     """Return the wrappers of the recorded environment, in the form of `observation_wrappers`; None if unknown."""
-    saved = text(metadata, "seen_through", name)
+    saved = read_metadata_text(metadata, "seen_through", name)
     if saved is None:
         return None
     wrappers = _parse(saved)
@@ -91,9 +91,9 @@ def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
 
 def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | None:
     """Return the id of the recorded environment, from Minari's ``env_spec`` or else from ``env``; None if unknown."""
-    saved = text(metadata, "env_spec", name)
+    saved = read_metadata_text(metadata, "env_spec", name)
     if saved is None:
-        return text(metadata, "env", name)
+        return read_metadata_text(metadata, "env", name)
     spec = _parse(saved)
     if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
         raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, no environment's specification with an id")
@@ -110,7 +110,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
     return max(0, int(number))
 
 
-def text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
+def read_metadata_text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     """Return a text from the metadata; None if the key is missing."""
     value = small_value(metadata, key)
     if value is None:

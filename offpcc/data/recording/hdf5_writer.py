@@ -237,7 +237,7 @@ def check_output(file: Path) -> None:
         raise UserError(f"{file} cannot be made: {fault}; name a file elsewhere")
 
 
-def check_new(file: Path) -> None:
+def check_new_hdf5(file: Path) -> None:
     """Check that no recording would be overwritten."""
     if is_unfinished(file):
         raise UserError(

@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 
 from offpcc.data.datasets.frame_stacks import FRAME_STACK
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS
-from offpcc.envs.make import simulator
+from offpcc.envs.make import simulator_version
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import bounds_of, num_stacked, raw_actions
 from offpcc.utils.errors import UserError
@@ -25,14 +25,14 @@ CONFIG = "config"  # gin's bindings; another version of offpcc may have more of 
 THEN = ", then "
 
 
-def settings_of(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of_recording(env: gymnasium.Env[Any, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings to save: `metadata`, versions, and the environment's name, spaces and wrappers."""
     actions = raw_actions(env)
     low, high = bounds_of(actions)
     settings = {
         "env": env.spec.id if env.spec else type(env.unwrapped).__name__,
         "offpcc": __version__,
-        "simulator": simulator(),
+        "simulator": simulator_version(),
         "observation": f"{np.dtype(env.observation_space.dtype)} {env.observation_space.shape}",
         "action_low": low.astype(np.float32).tolist(),
         "action_high": high.astype(np.float32).tolist(),

@@ -13,8 +13,14 @@ from offpcc.core import PackedDict
 from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode, EpisodeLog, Layout, is_unfinished, log_path
-from offpcc.data.recording.hdf5_writer import check_new, check_output, read_episodes, read_finished, write_recording
-from offpcc.data.recording.metadata import resume_settings, settings_of, stored_stack
+from offpcc.data.recording.hdf5_writer import (
+    check_new_hdf5,
+    check_output,
+    read_episodes,
+    read_finished,
+    write_recording,
+)
+from offpcc.data.recording.metadata import resume_settings, settings_of_recording, stored_stack
 from offpcc.envs.wrappers import bounds_of, raw_actions, scale_of
 from offpcc.utils.errors import UserError, first_line
 
@@ -50,8 +56,8 @@ class Recorder:
         file: Path of the file. Until `merge`, the episodes are in a log beside it.
         env: An environment like the played ones, made by `offpcc.make`. It gives spaces, bounds and wrappers.
         metadata: Plain values about the recording; None for unknown ones. The file's group ``metadata`` contains them
-            together with the values of `env`. A resumed recording must have the same values; see `settings_of` and
-            `resume_settings`.
+            together with the values of `env`. A resumed recording must have the same values; see
+            `settings_of_recording` and `resume_settings`.
         num_envs: N.
         resume: Whether to resume an existing recording, finished or not.
 
@@ -80,11 +86,11 @@ class Recorder:
         shape = self._shape if number == 1 else self._shape[1:]
         self._layout = Layout(shape, dtype, len(bounds_of(raw_actions(env))[0]), number)
         self.file, self.message = file, None
-        settings = settings_of(env, metadata)
+        settings = settings_of_recording(env, metadata)
         self._unfinished = [PartialEpisode() for _ in range(num_envs)]
         check_output(file)
         if not resume:
-            check_new(file)
+            check_new_hdf5(file)
         elif file.is_file():
             settings, self.message = resume_settings(settings, read_finished(file)[0], file)
         with _writing(file):

@@ -18,7 +18,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.mazes import AntMaze, Maze2D
 from offpcc.envs.registration import require
 from offpcc.envs.rendering import choose_opengl, require_opengl
-from offpcc.envs.tasks.mujoco_locomotion import simulator as gymnasiums_simulator
+from offpcc.envs.tasks.mujoco_locomotion import make_mujoco_simulator as gymnasiums_simulator
 from offpcc.envs.tasks.pybullet_locomotion import BulletLocomotion
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path
@@ -26,7 +26,7 @@ from offpcc.utils.paths import as_path
 MAZES: Mapping[str, type[Maze2D | AntMaze]] = {"maze2d": Maze2D, "antmaze": AntMaze}
 
 
-def simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
+def make_d4rl_simulator(name: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
     """Make the simulator of a D4RL name's task, unchanged except for the walls of mazes."""
     require(catalog.package(name) or "mujoco", name)
     family, body = name.split("-")[:2]
@@ -175,10 +175,11 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         self.ref_min_score, self.ref_max_score = references
 
     def get_dataset(self, h5path: str | Path | None = None) -> dict[str, Array]:
-        """Return the data as recorded: nothing is clipped, cut or converted (use `offpcc.data.load` for that).
+        """Return the data as recorded: nothing is clipped, cut or converted (use `offpcc.data.load_dataset` for that).
 
         Args:
-            h5path: a file. If None, the dataset's own file, which is found or downloaded as by `offpcc.data.load`.
+            h5path: a file. If None, the dataset's own file, which is found or downloaded as by
+                `offpcc.data.load_dataset`.
 
         Returns:
             ``observations``, ``actions``, ``rewards`` and ``terminals``, and all else in the file, such as

@@ -13,7 +13,7 @@ from offpcc.envs.registration import FLOAT32, Environment, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 
 
-def simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
+def make_mujoco_simulator(entry_point: str, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
     """Make one of Gymnasium's MuJoCo environments, able to render without a screen."""
     name = entry_point.split(":")[1]
     require("mujoco", name)
@@ -43,7 +43,7 @@ def _rows(
         name=f"{body}-mujoco-v0",
         family=f"{body}-mujoco",
         hidden="nothing",
-        entry_point="offpcc.envs.tasks.mujoco_locomotion:simulator",
+        entry_point="offpcc.envs.tasks.mujoco_locomotion:make_mujoco_simulator",
         max_episode_steps=1000,
         observation_shape=(size,),
         action_size=action_size,

@@ -67,7 +67,7 @@ _CENTRES = np.arange(SIZE) - (SIZE - 1) / 2
 _RIGHT, _DOWN = np.meshgrid(_CENTRES, _CENTRES)
 
 
-def draw(cosine: float, sine: float) -> NDArray[np.uint8]:
+def draw_rod(cosine: float, sine: float) -> NDArray[np.uint8]:
     """Draw the rod, white on black with smooth edges, from the image's centre towards its tip.
 
     The tip is rounded to 1/256 pixel. IEEE 754 defines the rounding of all later steps, so the image is the same on
@@ -99,4 +99,4 @@ class PendulumImage(gym.ObservationWrapper[NDArray[Any], Any, NDArray[Any]], Rec
 
     def observation(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return an image of cos θ and sin θ, the first two numbers of `observation`."""
-        return draw(observation[0], observation[1])
+        return draw_rod(observation[0], observation[1])

@@ -10,7 +10,7 @@ import gin
 import gymnasium
 import numpy as np
 
-from offpcc.config.validation import Flag, NumEnvs, Rule, check, rules_of
+from offpcc.config.validation import Flag, NumEnvs, Rule, check_arguments, rules_of
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.guard import guarded
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
@@ -115,7 +115,7 @@ def environments(
     given: dict[str, Any] = {"num_envs": num_envs, "worker_processes": worker_processes}
     given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
     given |= {"ray_address": ray_address, "lockstep": lockstep}
-    check("environments", rules_of(environments), given)
+    check_arguments("environments", rules_of(environments), given)
     if shared_with_tests and (num_envs > 1 or worker_processes):
         raise UserError(
             f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "

@@ -76,7 +76,7 @@ def _close(host: Host, given: None) -> None:
     host.env.close()
 
 
-def end(workers: list[RayWorker], timeout: float | None = None) -> None:
+def end_actors(workers: list[RayWorker], timeout: float | None = None) -> None:
     """Ask actors without unanswered commands to close their environments, wait, and kill all."""
     import ray
 
@@ -104,7 +104,7 @@ class RayEnvironments(WorkerEnvironments):
         UserError: Ray is not installed, there is no cluster, or it has too few CPUs.
     """
 
-    _end = staticmethod(end)  # type: ignore[assignment]
+    _end = staticmethod(end_actors)  # type: ignore[assignment]
     _option = "ray_address"
     _remedy = "each machine of the cluster needs this version of offpcc, and the module that registers the environment"
 

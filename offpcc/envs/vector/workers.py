@@ -31,8 +31,8 @@ from offpcc.envs.guard import Guard
 from offpcc.envs.make import cannot_be_made
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, format_error, tell
-from offpcc.utils.foreign import allow_exit
+from offpcc.utils.errors import UserError, format_error, print_to_stderr
+from offpcc.utils.process_guard import allow_exit
 
 CLOSE = "close"
 JOIN_TIMEOUT = 5.0  # seconds that a process has to end by itself
@@ -94,7 +94,7 @@ class Host:
             return Failure.of(fault, fault.__cause__ or fault)
 
 
-def serve(pipe: Connection[Any, Any], *given: Any) -> None:
+def serve_host(pipe: Connection[Any, Any], *given: Any) -> None:
     """Send a `Host`'s first answer, and answer commands until the close command or the end of the parent.
 
     The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
@@ -132,14 +132,14 @@ class DeadWorkerError(Exception):
 
 
 class Worker:
-    """A process that runs one environment, by `serve`."""
+    """A process that runs one environment, by `serve_host`."""
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
         # No fork of this process: forking a process with torch's threads may hang.
         context = multiprocessing.get_context("forkserver")
         self.pipe, theirs = context.Pipe()
         given = (theirs, CloudpickleWrapper(make_env), seed, which, bindings)
-        self.process = context.Process(target=serve, args=given, name=which, daemon=True)
+        self.process = context.Process(target=serve_host, args=given, name=which, daemon=True)
         try:
             self.process.start()
         finally:
@@ -208,7 +208,7 @@ def _wake() -> None:
 signals.WHEN_ASKED.append(_wake)
 
 
-def end(workers: list[Worker], timeout: float | None = None) -> None:
+def end_processes(workers: list[Worker], timeout: float | None = None) -> None:
     """Ask processes to close their environments, wait, and kill those that remain; busy ones get `JOIN_TIMEOUT`."""
     for worker in workers:
         worker.send(CLOSE)
@@ -236,7 +236,7 @@ class WorkerEnvironments(Environments):
     """
 
     loses_episodes = True
-    _end = staticmethod(end)
+    _end = staticmethod(end_processes)
     _option = "worker_processes"
     _remedy = "in a script, start them below `if __name__ == '__main__':`, and register environments above it"
 
@@ -322,7 +322,7 @@ class WorkerEnvironments(Environments):
                 "in an episode's first steps",
                 "fix it, or check whether the machine's memory is full",
             ) from death
-        tell(f"the process of {env} {death}; it is restarted, and its unfinished episode is dropped")
+        print_to_stderr(f"the process of {env} {death}; it is restarted, and its unfinished episode is dropped")
         self.seeds[number] = next_seed(self.seeds[number])
         self.workers[number] = worker = self._new(number)
         return worker

@@ -10,7 +10,7 @@ from gymnasium import wrappers as gymnasiums
 from gymnasium.spaces import Box, Dict
 from gymnasium.utils import RecordConstructorArgs
 
-from offpcc.config.validation import MOST_PARTS, NumParts, check, rules_of
+from offpcc.config.validation import MOST_PARTS, NumParts, check_arguments, rules_of
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
 from offpcc.utils.spaces import STATE
@@ -253,7 +253,7 @@ class FrameStackObservation(gymnasiums.FrameStackObservation):
     """
 
     def __init__(self, env: gym.Env[Any, Any], stack_size: NumParts, *, padding_type: Any = "reset") -> None:
-        check("gymnasium.FrameStackObservation", rules_of(FrameStackObservation), {"stack_size": stack_size})
+        check_arguments("gymnasium.FrameStackObservation", rules_of(FrameStackObservation), {"stack_size": stack_size})
         super().__init__(env, stack_size, padding_type=padding_type)
 
 

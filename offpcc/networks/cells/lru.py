@@ -26,7 +26,7 @@ from offpcc.config.validation import Fraction, PositiveNumber, Size
 from offpcc.networks.cells.linear import as_float32, linear
 from offpcc.networks.cells.residual import Blocks
 from offpcc.networks.cells.scan import constant_scan
-from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid, view
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, sigmoid, view_as_numpy
 from offpcc.utils.errors import UserError
 
 SMALLEST = 1e-6  # lower bound before a logarithm; learning could hardly move the logarithm of a smaller number
@@ -113,7 +113,7 @@ class LRULayer(nn.Module):
         if (mirrors := mirrors_of(self.B, self.C, self.gate)) is None:
             return None
         read, write, gate = mirrors
-        nu, theta, gamma = view(self.nu), view(self.theta), view(self.gamma)
+        nu, theta, gamma = view_as_numpy(self.nu), view_as_numpy(self.theta), view_as_numpy(self.gamma)
         kind = np.result_type(nu, np.complex64)
         factor = np.empty(len(nu), kind)
 

@@ -21,7 +21,7 @@ def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None) -> Tensor:
         b: inputs, (B, T, N).
         h0: state before the first step, (B, N); default: zeros.
     """
-    h: Tensor = _ConstantScan.apply(a, b, start(b) if h0 is None else h0)  # type: ignore[no-untyped-call]
+    h: Tensor = _ConstantScan.apply(a, b, zero_scan_state(b) if h0 is None else h0)  # type: ignore[no-untyped-call]
     return h
 
 
@@ -41,7 +41,7 @@ class _ConstantScan(Function):
         return of_a, g, a.conj() * g[:, 0]
 
 
-def start(b: Tensor) -> Tensor:
+def zero_scan_state(b: Tensor) -> Tensor:
     """Return the zero state (B, N) at an episode's start, for inputs b (B, T, N)."""
     return torch.zeros_like(b[:, 0])
 
@@ -92,7 +92,7 @@ def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
         return gradient
     a = a.expand_as(gradient)
     following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first factor multiplies a zero state
-    return scan(following, gradient.flip(1), start(gradient), chunk).flip(1)
+    return scan(following, gradient.flip(1), zero_scan_state(gradient), chunk).flip(1)
 
 
 def best_chunk(length: int, device: torch.device) -> int:

@@ -19,7 +19,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Number
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.numpy_inference import Array, Mirror, view
+from offpcc.networks.numpy_inference import Array, Mirror, view_as_numpy
 from offpcc.networks.states import map_state
 
 
@@ -42,7 +42,10 @@ class TorchCell:
 
     def weights(self) -> list[tuple[Array, ...]]:
         """Return, for each layer, the transposed weights of input and state, and both biases. `mirror` uses them."""
-        return [(view(w).T, view(u).T, view(b), view(c)) for w, u, b, c in self.all_weights]
+        return [
+            (view_as_numpy(w).T, view_as_numpy(u).T, view_as_numpy(b), view_as_numpy(c))
+            for w, u, b, c in self.all_weights
+        ]
 
     def zero_state(self, x: Array) -> Array:
         """Return the zero state (N, num_layers, hidden_dim) at an episode's start, for `x` (N, num_in)."""

@@ -34,7 +34,7 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Size
 from offpcc.core import State
 from offpcc.networks.cells.base import Cell
-from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, view
+from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of, view_as_numpy
 
 BASE = 10_000.0  # base of the rotation frequencies, as in the paper
 WIDENING = 4  # hidden width of a block's feed-forward part, as a multiple of the block's width
@@ -223,7 +223,10 @@ class GPT(Cell):
         if (mirrors := mirrors_of(self.embedding, self.norm, *self.blocks)) is None:
             return None
         embedding, norm, *blocks = mirrors
-        turns, places = view(frequencies(self.head_dim, torch.device("cpu"))), np.arange(-self.context_length, 1)
+        turns, places = (
+            view_as_numpy(frequencies(self.head_dim, torch.device("cpu"))),
+            np.arange(-self.context_length, 1),
+        )
 
         def step(x: Array, state: State) -> tuple[Array, State]:
             known = np.zeros((len(x), *self._cache_shape(self.context_length + 1)), x.dtype)

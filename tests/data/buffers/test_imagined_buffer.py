@@ -62,7 +62,7 @@ def test_a_batch_has_items_of_both_kinds_unless_its_share_is_none_or_all(buffer_
 
 
 def test_combo_needs_recorded_items():
-    loading.load(None, ["Imagination.real_share = 0.0"])
+    loading.load_gin_config(None, ["Imagination.real_share = 0.0"])
     assert imagination_options(MOPO, "mopo", "").real_share == 0.0
     with pytest.raises(UserError, match="real_share is 0, but COMBO"):
         imagination_options(COMBO, "combo", "")

@@ -9,7 +9,7 @@ from pushing import ACTIONS, recorded, through_a_file
 from offpcc.core import Batch
 from offpcc.data import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
-from offpcc.data.buffers.mixed import MixedBuffer, joined
+from offpcc.data.buffers.mixed import MixedBuffer, concat_batches
 from offpcc.utils.errors import UserError
 
 BOTH = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
@@ -130,7 +130,7 @@ def test_each_part_gets_the_td_errors_of_its_own_items(buffer_class):
 def test_a_field_that_one_part_lacks_is_filled():
     batch = mixed().sample()
     known = batch._replace(weights=torch.full((8, 1, 1), 0.5), next_actions=batch.actions)
-    both = joined([known, batch._replace(next_actions=None)])
+    both = concat_batches([known, batch._replace(next_actions=None)])
     assert both.weights[:, 0, 0].tolist() == [0.5] * 8 + [1.0] * 8
     assert torch.equal(both.next_actions[:8], batch.actions) and not both.next_actions[8:].any()
     assert both.has_next_action is None
@@ -146,10 +146,10 @@ def test_a_share_of_no_whole_item_is_refused(share, batch_size):
 def test_a_padded_batch_is_not_complete():
     """Else `Batch.mean` would count the padding."""
     short, long = (mixed(lengths=(3,)).sample() for _ in range(2))
-    assert joined([short, long]).complete
+    assert concat_batches([short, long]).complete
     longer = long._replace(**{
         name: torch.cat([getattr(long, name)] * 2, 1) for name in ("actions", "rewards", "terminations", "loss_mask")
     }, observations=long.observations[:, [0, 0, 1]], valid=long.valid[:, [0, 0, 1]])  # fmt: skip
-    batch = joined([short, longer])
+    batch = concat_batches([short, longer])
     assert not batch.complete
     assert batch.mean(torch.ones(*batch.rewards.shape)) == 1.0

@@ -325,7 +325,9 @@ def test_a_period_that_skips_steps_is_refused(segment_len, period):
 
 
 def learner_of(algo, *bindings, **buffer):
-    loading.load("test/template_short.gin", merged(*QUICK, *ODD, "make.kwargs={'max_episode_steps': 30}", *bindings))
+    loading.load_gin_config(
+        "test/template_short.gin", merged(*QUICK, *ODD, "make.kwargs={'max_episode_steps': 30}", *bindings)
+    )
     return build("pendulum-p-v0", algo, seed=5, buffer_class=CLASSES[algo], buffer=buffer)
 
 
@@ -396,7 +398,7 @@ def test_priorities_are_the_td_errors_of_the_update_and_weights_count_in_its_los
 
 
 def test_an_update_without_td_errors_is_refused():
-    loading.load("test/template_short.gin", merged(*QUICK))
+    loading.load_gin_config("test/template_short.gin", merged(*QUICK))
     data = as_data([(30, "truncated")] * 3)
     learner = build(None, "bc", dataset=data, buffer_class=PrioritizedReplayBuffer)
     with pytest.raises(UserError, match=r"PrioritizedReplayBuffer draws by TD errors.* BC"):

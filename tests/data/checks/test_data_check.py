@@ -14,11 +14,11 @@ from gymnasium.wrappers import ClipReward, TimeLimit
 import offpcc
 from offpcc.data.checks import check as doctor
 from offpcc.data.checks import summary_stats
-from offpcc.data.checks.check import examine, refused
+from offpcc.data.checks.check import examine_dataset, refused
 from offpcc.data.checks.summary_stats import Motion, Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.datasets.metadata import Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
@@ -74,7 +74,7 @@ CHECKS = {
 def test_a_healthy_recording_passes():
     given = recorded()
     assert 3 < given["terminals"].sum() < 17
-    examination = examine(Dataset.from_arrays(**given))
+    examination = examine_dataset(Dataset.from_arrays(**given))
     assert not odd(examination)
     checks = [finding.check for finding in examination.findings]
     assert checks == [
@@ -92,7 +92,7 @@ def test_a_healthy_recording_passes():
 def test_without_next_observations_the_lost_steps_are_told_and_the_rest_is_healthy():
     given = recorded()
     del given["next_observations"]
-    (finding,) = odd(examine(Dataset.from_arrays(**given)))
+    (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)))
     assert (finding.check, finding.level) == ("jumps", NOTE)
     assert f"the last step of {given['timeouts'].sum()} of 20 episodes" in finding.found
 
@@ -301,7 +301,7 @@ BESIDE = {
 def test_a_planted_fault_is_found_and_nothing_else(plant):
     given = recorded()
     plant(given)
-    examination = examine(Dataset.from_arrays(**given))
+    examination = examine_dataset(Dataset.from_arrays(**given))
     for check, level, words in PLANTED[plant]:
         found = [finding for finding in odd(examination, check) if finding.level == level]
         assert any(all(word in finding.found for word in words) for finding in found), examination.findings
@@ -321,7 +321,7 @@ def inverted_time_limits(given):
 def test_why_episodes_last_one_step_is_told(plant, words):
     given = recorded()
     plant(given)
-    findings = odd(examine(Dataset.from_arrays(**given)), "ends")
+    findings = odd(examine_dataset(Dataset.from_arrays(**given)), "ends")
     (finding,) = [finding for finding in findings if "one step long" in finding.found]
     assert words in finding.remedy and "nothing to remember" in finding.found
 
@@ -350,7 +350,7 @@ def test_an_observation_that_stays_the_same_is_no_fault_of_next_observations():
 def test_of_choices_nothing_else_is_said():
     given = recorded()
     choices(given)
-    assert len(odd(examine(Dataset.from_arrays(**given)), "actions")) == 1
+    assert len(odd(examine_dataset(Dataset.from_arrays(**given)), "actions")) == 1
 
 
 def of_lengths(*lengths, cut=(), name="data"):
@@ -383,18 +383,18 @@ def of_lengths(*lengths, cut=(), name="data"):
     ],
 )
 def test_a_time_limit_is_told_from_ends_of_the_task(data, is_fault):
-    assert [finding.level for finding in odd(examine(data), "limit")] == [FAULT] * is_fault
+    assert [finding.level for finding in odd(examine_dataset(data), "limit")] == [FAULT] * is_fault
 
 
 def test_one_episode_of_one_step_is_nothing_odd():
-    assert not odd(examine(of_lengths(1, 40, 30, 50, 20, 300)), "ends")
-    assert odd(examine(of_lengths(1)), "size")
+    assert not odd(examine_dataset(of_lengths(1, 40, 30, 50, 20, 300)), "ends")
+    assert odd(examine_dataset(of_lengths(1)), "size")
 
 
 def test_half_the_rewards_may_be_0():
     given = recorded()
     given["rewards"][::2] = 0
-    assert not odd(examine(Dataset.from_arrays(**given)), "rewards")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "rewards")
 
 
 def test_episodes_that_start_alike_and_go_on_otherwise_are_no_copies():
@@ -402,21 +402,21 @@ def test_episodes_that_start_alike_and_go_on_otherwise_are_no_copies():
     again = only(given, 2)
     again["actions"] *= 0.5
     given = {key: np.concatenate([column, again[key]]) for key, column in given.items()}
-    assert not odd(examine(Dataset.from_arrays(**given)), "copies")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "copies")
 
 
 def test_what_follows_a_termination_is_bootstrapped_nowhere():
     given = recorded()
     ends = np.flatnonzero(given["terminals"][:-1])
     given["next_observations"][ends] = given["observations"][ends + 1]
-    assert not odd(examine(Dataset.from_arrays(**given)))
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)))
 
 
 def test_a_few_last_observations_may_stand_still():
     given = recorded()
     end = np.flatnonzero(given["timeouts"])[0]
     given["next_observations"][end] = given["observations"][end]
-    assert not odd(examine(Dataset.from_arrays(**given)))
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)))
 
 
 def test_what_has_come_to_rest_is_not_taken_for_a_repeated_last_observation():
@@ -424,25 +424,25 @@ def test_what_has_come_to_rest_is_not_taken_for_a_repeated_last_observation():
     for end in np.flatnonzero(given["timeouts"]):
         given["observations"][end] = given["next_observations"][end] = given["observations"][end - 1]
         given["next_observations"][end - 1] = given["observations"][end]
-    assert not odd(examine(Dataset.from_arrays(**given)), "resets", "jumps")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "resets", "jumps")
 
 
 def test_one_episode_that_goes_on_is_chance():
-    assert not odd(examine(of_lengths(300, 300)), "continues")
+    assert not odd(examine_dataset(of_lengths(300, 300)), "continues")
 
 
 def test_few_episodes_that_go_on_are_not_told():
     given = recorded()
     middle = [rows_of(given, episode)[25] for episode in range(20) if len(rows_of(given, episode)) == LIMIT][:2]
     given["terminals"][middle] = True
-    assert not odd(examine(Dataset.from_arrays(**given)), "continues")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "continues")
 
 
 def test_few_episodes_are_told():
     given = recorded()
     one_long_walk(given)
     given["terminals"] = np.isin(np.arange(1200), (300, 700, 1199))
-    (finding,) = odd(examine(Dataset.from_arrays(**given)), "size")
+    (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)), "size")
     assert (finding.level, "in 3 episodes" in finding.found) == (NOTE, True)
 
 
@@ -455,15 +455,17 @@ def test_chance_is_no_time_limit():
     one_long_walk(given)
     given = {key: column[: stops[-1]] for key, column in given.items()}
     given["terminals"] = np.isin(np.arange(stops[-1]), stops - 1)
-    assert not odd(examine(Dataset.from_arrays(**given)), "limit")
-    (finding,) = odd(examine(Dataset.from_arrays(**given), env=environment(40)), "limit")  # unless it is known to be
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
+    (finding,) = odd(
+        examine_dataset(Dataset.from_arrays(**given), env=environment(40)), "limit"
+    )  # unless it is known to be
     assert finding.level == FAULT
 
 
 def test_episodes_that_all_fell_before_the_limit_are_no_time_limit():
     given = recorded(60)
     ended = [i for i, end in enumerate(last_rows(given)) if given["terminals"][end]]
-    assert not odd(examine(Dataset.from_arrays(**only(given, *ended))), "limit")
+    assert not odd(examine_dataset(Dataset.from_arrays(**only(given, *ended))), "limit")
 
 
 def test_where_steps_are_as_long_as_resets_nothing_is_said_of_what_goes_on():
@@ -473,7 +475,7 @@ def test_where_steps_are_as_long_as_resets_nothing_is_said_of_what_goes_on():
     del given["next_observations"]
     ends = last_rows(given)[:-1]
     given["observations"][ends + 1] = given["observations"][ends]  # which is no next observation
-    assert not odd(examine(Dataset.from_arrays(**given)), "continues", "leaps", "resets")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "continues", "leaps", "resets")
     assert not Motion.of(Dataset.from_arrays(**given)).can_tell
 
 
@@ -482,7 +484,7 @@ def test_cues_and_goals_that_leap_are_no_resets():
     cue = (np.arange(len(given["rewards"])) % 30 == 7).astype(np.float32)[:, None] * 20
     given["observations"] = np.concatenate([given["observations"], cue], 1)
     del given["next_observations"]
-    assert not odd(examine(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
+    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
 
 
 @pytest.mark.parametrize("num_columns", [3, 160])
@@ -492,7 +494,7 @@ def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there
     wave = np.sin(np.arange(len(given["rewards"])))[:, None] * np.ones(num_columns)
     wave[:, 1] *= ratio
     given["observations"], given["next_observations"] = wave.astype("f"), np.roll(wave, -1, 0).astype("f")
-    found = odd(examine(Dataset.from_arrays(**given)), "observed")
+    found = odd(examine_dataset(Dataset.from_arrays(**given)), "observed")
     assert bool(found) is is_told
     if is_told:
         assert "observation 1 spreads by 7.78, but observation " in found[0].found
@@ -502,7 +504,7 @@ def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there
 def test_images_are_examined():
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (400, 3, 8, 8), np.uint8)
-    examination = examine(
+    examination = examine_dataset(
         Dataset.from_arrays(
             observations=images,
             actions=random.uniform(-1, 1, (400, 1)),
@@ -522,22 +524,22 @@ def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
     assert Motion.of(of_lengths(60)) is None
     monkeypatch.setattr(summary_stats, "MIN_STEPS", data.num_steps - data.num_episodes + 1)
     assert Motion.of(data) is None
-    assert not odd(examine(data))
+    assert not odd(examine_dataset(data))
 
 
 def test_columns_of_a_cloud_of_points_are_taken_together():
     data = of_lengths(300, 300, cut=[0, 1])
     cloud = np.random.default_rng(0).normal(size=(600, 200)).astype(np.float32)
-    examination = examine(replace(data, observations=cloud, final_observations=cloud[:2]))
+    examination = examine_dataset(replace(data, observations=cloud, final_observations=cloud[:2]))
     assert [spread.what for spread in examination.spreads[3:]] == ["observation", "action 0"]
 
 
 def test_a_sample_tells_of_the_whole(monkeypatch):
     data = Dataset.from_arrays(**recorded(100))
-    whole = examine(data)
+    whole = examine_dataset(data)
     monkeypatch.setattr(summary_stats, "SAMPLE", 500)
     monkeypatch.setattr(summary_stats, "SAMPLE", 500)
-    part = examine(data)
+    part = examine_dataset(data)
     assert not odd(part)
     for of_whole, of_part in zip(whole.spreads, part.spreads, strict=True):
         assert (of_part.lowest, of_part.highest, of_part.mean) == (of_whole.lowest, of_whole.highest, of_whole.mean)
@@ -549,7 +551,7 @@ def test_spreads_are_those_of_the_numbers():
     assert spread == ("it", 0.0, 0.75, 1.5, 3.25, 7.0, 2.5, pytest.approx(np.std([0, 1, 2, 7])))
     assert not spread.is_constant
     data = Dataset.from_arrays(**recorded())
-    table = {spread.what: spread for spread in examine(data).spreads}
+    table = {spread.what: spread for spread in examine_dataset(data).spreads}
     assert [*table] == [
         *("episode length", "episode return", "reward", "observation 0", "observation 1", "observation 2", "action 0")
     ]
@@ -564,10 +566,10 @@ def test_what_the_loader_says_is_told():
     given = recorded()
     del given["timeouts"]
     data = Dataset.from_arrays(**given, max_episode_steps=LIMIT)
-    (finding,) = odd(examine(data), "ends")
+    (finding,) = odd(examine_dataset(data), "ends")
     assert (finding.level, "cut after 60 steps" in finding.found) == (NOTE, True)
     notices = (Notice("remark", "rewards are late"),)
-    (finding,) = odd(examine(replace(Dataset.from_arrays(**recorded()), notices=notices)))
+    (finding,) = odd(examine_dataset(replace(Dataset.from_arrays(**recorded()), notices=notices)))
     assert (finding.check, finding.level, finding.found) == ("remark", NOTE, "rewards are late")
 
 
@@ -583,21 +585,21 @@ def test_bounds_of_actions_are_the_environments_unless_the_data_tells_them():
     given = recorded()
     given["actions"] *= 2
     data, wide = Dataset.from_arrays(**given), environment(actions=Box(-2, 2, (1,), np.float32))
-    findings = [finding for finding in examine(data, env=wide).findings if finding.check == "actions"]
+    findings = [finding for finding in examine_dataset(data, env=wide).findings if finding.check == "actions"]
     assert [finding.level for finding in findings] == [OK, OK]
     assert findings[0].found == "actions are taken to be in the environment's units, [-2, 2]"
     assert findings[1].found.startswith("1 number, from -1.99")
-    (finding,) = odd(examine(data.with_range((-1, 1)), env=wide), "actions")
+    (finding,) = odd(examine_dataset(data.with_range((-1, 1)), env=wide), "actions")
     assert (finding.level, "outside [-1, 1]" in finding.found) == (FAULT, True)
-    (finding,) = odd(examine(data.with_range((-40, 40)), env=wide), "actions")
+    (finding,) = odd(examine_dataset(data.with_range((-40, 40)), env=wide), "actions")
     assert "none is beyond 5.0% of the way" in finding.found
-    (finding,) = odd(examine(Dataset.from_arrays(**recorded()), env=wide), "actions")
+    (finding,) = odd(examine_dataset(Dataset.from_arrays(**recorded()), env=wide), "actions")
     assert (finding.level, "scaled already" in finding.found) == (NOTE, True)
 
 
 def test_wrappers_that_change_rewards_of_tests_are_told():
     data = Dataset.from_arrays(**recorded())
-    (finding,) = odd(examine(data, env=ClipReward(environment(), -1, 1)))
+    (finding,) = odd(examine_dataset(data, env=ClipReward(environment(), -1, 1)))
     assert (finding.check, finding.level, "ClipReward of" in finding.found) == ("rewards", NOTE, True)
 
 
@@ -624,7 +626,7 @@ def test_columns_of_bytes_do_not_wrap():
 )
 def test_the_score_is_told_where_there_are_references(name, metadata, words):
     data = replace(Dataset.from_arrays(**recorded(), name=name), metadata=metadata)
-    found = [finding.found for finding in examine(data).findings if finding.check == "score"]
+    found = [finding.found for finding in examine_dataset(data).findings if finding.check == "score"]
     if words is None:
         assert not found
     else:
@@ -635,12 +637,14 @@ def test_the_score_is_told_where_there_are_references(name, metadata, words):
 def test_the_score_is_that_of_whole_episodes():
     data = replace(Dataset.from_arrays(**recorded(), name="hopper-medium-v2"), is_whole=np.arange(20) == 3)
     score = 100 * (data.returns[3] + 20.272305) / (3234.3 + 20.272305)
-    assert f"D4RL's score {score:.1f}, by" in next(f.found for f in examine(data).findings if f.check == "score")
+    assert f"D4RL's score {score:.1f}, by" in next(
+        f.found for f in examine_dataset(data).findings if f.check == "score"
+    )
 
 
 def test_what_a_file_cannot_say_of_its_environment_is_a_fault():
     data = replace(Dataset.from_arrays(**recorded()), metadata={"env_spec": "{"})
-    (finding,) = odd(examine(data))
+    (finding,) = odd(examine_dataset(data))
     assert (finding.check, finding.level, "env_spec" in finding.found) == ("source", FAULT, True)
 
 
@@ -653,7 +657,7 @@ def test_what_a_file_says_of_itself_is_told_in_one_line():
         "returns": np.zeros(9),
     }
     data = replace(Dataset.from_arrays(**recorded()), metadata=metadata)
-    assert examine(data).findings[0].found == "arrays; env: Cart-v0; note: by " + "hand" * 20
+    assert examine_dataset(data).findings[0].found == "arrays; env: Cart-v0; note: by " + "hand" * 20
 
 
 def test_what_cannot_be_read_is_a_fault():
@@ -687,10 +691,10 @@ def environment(limit=LIMIT, actions=Cart.action_space):
 
 def test_an_environment_is_asked_whether_the_data_fits_it():
     data = Dataset.from_arrays(**recorded())
-    examination = examine(data, env=environment())
+    examination = examine_dataset(data, env=environment())
     assert not odd(examination)
     assert examination.findings[-1].check == "env"
-    (finding,) = odd(examine(replace(data, metadata={"seen_through": '["Flicker()"]'}), env=environment()))
+    (finding,) = odd(examine_dataset(replace(data, metadata={"seen_through": '["Flicker()"]'}), env=environment()))
     assert (finding.check, finding.level) == ("env", FAULT)
 
 
@@ -699,19 +703,19 @@ def test_an_environment_is_asked_whether_the_data_fits_it():
     [(LIMIT - 1, WARNING, "up to 60 steps, but"), (LIMIT, OK, "the longest"), (LIMIT + 1, NOTE, "last 60 steps, but")],
 )
 def test_the_environments_time_limit_is_compared(limit, level, words):
-    examination = examine(Dataset.from_arrays(**recorded()), env=environment(limit))
+    examination = examine_dataset(Dataset.from_arrays(**recorded()), env=environment(limit))
     (finding,) = [finding for finding in examination.findings if finding.check == "limit"]
     assert (finding.level, words in finding.found) == (level, True)
 
 
 @pytest.mark.parametrize("data", [of_lengths(59, 60, cut=[0, 1]), of_lengths(40, 59)])
 def test_episodes_that_may_end_at_the_limit_lack_no_step(data):
-    assert not odd(examine(data, env=environment()), "limit")
+    assert not odd(examine_dataset(data, env=environment()), "limit")
 
 
 def test_a_time_limit_by_a_wrapper_counts():
     env = TimeLimit(environment(None), LIMIT - 1)
-    assert odd(examine(Dataset.from_arrays(**recorded()), env=env), "limit")
+    assert odd(examine_dataset(Dataset.from_arrays(**recorded()), env=env), "limit")
 
 
 # Real recordings ------------------------------------------------------------------------------------------------
@@ -740,7 +744,7 @@ def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
     path = SHARED / f"{name}.hdf5"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    found = odd(examine(load(path)))
+    found = odd(examine_dataset(load_dataset(path)))
     assert len(found) == len(REAL[name]), found
     for check, level, words in REAL[name]:
         assert any((f.check, f.level) == (check, level) and words in f.found for f in found), found
@@ -749,7 +753,7 @@ def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
 def test_clipped_actions_are_a_warning_where_their_bounds_are_told():
     given = recorded()
     out_of_bounds_at_times(given)
-    (finding,) = odd(examine(Dataset.from_arrays(**given, action_range=(-1.0, 1.0))), "actions")
+    (finding,) = odd(examine_dataset(Dataset.from_arrays(**given, action_range=(-1.0, 1.0))), "actions")
     assert (finding.level, "outside [-1, 1], up to" in finding.found) == (WARNING, True)
 
 
@@ -758,6 +762,6 @@ def test_the_last_steps_that_pendulums_recorder_dropped_are_told():
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     env = gymnasium.make("Pendulum-v1")
-    found = odd(examine(load(path, action_range=(-2.0, 2.0)), env=env))
+    found = odd(examine_dataset(load_dataset(path, action_range=(-2.0, 2.0)), env=env))
     assert [finding.check for finding in found] == ["ends", "limit"]
     assert "last 199 steps, but the environment's time limit is 200" in found[1].found

@@ -111,7 +111,7 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
         shown.append((observations[:, 0].tolist(), starts.tolist(), stops.tolist()))
         return observations
 
-    monkeypatch.setattr(env_fit, "view", see)
+    monkeypatch.setattr(env_fit, "transform_observations", see)
     fits(data, Cart())
     monkeypatch.setattr(env_fit, "STEPS", 2)
     fits(data, Cart())
@@ -126,7 +126,9 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
 
 def test_actions_are_shown_in_the_environments_units(monkeypatch):
     shown = []
-    monkeypatch.setattr(env_fit, "view", lambda env, observations, actions, *_, **__: shown.append(actions))
+    monkeypatch.setattr(
+        env_fit, "transform_observations", lambda env, observations, actions, *_, **__: shown.append(actions)
+    )
     env = Cart()
     env.action_space = Box(-4, 4, (1,), np.float32)
     fits(data(), env)

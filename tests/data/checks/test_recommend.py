@@ -7,8 +7,8 @@ import pytest
 
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import Dataset
-from offpcc.data.checks.check import examine
-from offpcc.data.checks.recommend import choose, is_hidden, measure, two_groups
+from offpcc.data.checks.check import examine_dataset
+from offpcc.data.checks.recommend import choose, is_hidden, measure_dataset, two_groups
 from offpcc.envs.make import make
 
 LENGTH = 50
@@ -71,7 +71,7 @@ def at_the_goal(rewards, last):
 
 
 def advice(data, **options):
-    findings = examine(data, **options).advice
+    findings = examine_dataset(data, **options).advice
     assert findings[-1].check == "advice"
     name, baseline = (re.search(f"{words} (\\w+)", str(findings[-1]))[1] for words in ("start with", "also train"))
     assert {name, baseline} <= {*ALGORITHMS} and name != baseline
@@ -113,7 +113,7 @@ def test_the_right_algorithm_is_recommended(name):
 def test_it_would_be_another_one_without_the_property(name, ignored):
     options, policies, _ = CASES[name]
     data = particle(*policies, **options)
-    found = measure(data)
+    found = measure_dataset(data)
     without = found._replace(**ignored)
     choices = [(choose(each, False)[0], is_hidden(each.error, each.remaining)) for each in (found, without)]
     assert choices[0] != choices[1]
@@ -126,7 +126,7 @@ def test_the_better_group_is_the_fraction_to_keep():
 
 
 def test_equal_rewards_say_something_if_episodes_terminate():
-    found = measure(particle(uniform, reward=lambda rewards, last: 1.0 + 0.0 * rewards))
+    found = measure_dataset(particle(uniform, reward=lambda rewards, last: 1.0 + 0.0 * rewards))
     assert [choose(found, terminates)[0] for terminates in (False, True)] == ["bc", "cql"]
 
 
@@ -138,9 +138,9 @@ def test_rare_rewards_below_the_others_are_not_sparse():
 
 @pytest.mark.parametrize("env, name", [("pendulum-p-v0", "rcql"), ("pendulum-v0", "cql")])
 def test_what_the_environment_hides_needs_a_memory(env, name, pendulum_file):
-    from offpcc.data.datasets.load import load
+    from offpcc.data.datasets.load import load_dataset
 
-    assert advice(load(pendulum_file), env=make(env)).startswith(f"start with {name}:")
+    assert advice(load_dataset(pendulum_file), env=make(env)).startswith(f"start with {name}:")
 
 
 def test_images_need_convolutions():
@@ -157,11 +157,11 @@ def test_images_need_convolutions():
 
 def test_data_with_a_fault_get_no_advice():
     data = particle(uniform, num_episodes=4)
-    assert examine(data).advice == (), "less than a batch"
+    assert examine_dataset(data).advice == (), "less than a batch"
 
 
 def test_few_steps_and_one_episode_are_not_measured():
-    found = measure(particle(uniform, num_episodes=1))
+    found = measure_dataset(particle(uniform, num_episodes=1))
     assert found[1:7] == (None,) * 6 and choose(found, False)[0] == "rebrac"
 
 

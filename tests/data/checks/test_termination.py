@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from offpcc.data.checks.check import examine
+from offpcc.data.checks.check import examine_dataset
 from offpcc.data.checks.termination import terminals
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.utils.findings import OK, WARNING
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
@@ -120,7 +120,7 @@ def test_the_doctor_knows_the_task_by_metadata_name_or_environment():
     pytest.importorskip("mujoco")
 
     def found(data, **options):
-        return [finding.level for finding in examine(data, **options).findings if finding.check == "terminals"]
+        return [finding.level for finding in examine_dataset(data, **options).findings if finding.check == "terminals"]
 
     early = {"drop_last": True}
     assert found(recorded("hopper", **early)) == []
@@ -136,7 +136,7 @@ def test_real_recordings_follow_the_rule(name):
     path = SHARED / f"{name}.hdf5"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    data = load(path)
+    data = load_dataset(path)
     finding = one(data, str(data.metadata["env"]))
     assert finding.level == OK
     assert ("is unknown" in finding.found) == (name == "walker2d-opolo-medium"), "which looks after resets"

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from offpcc.cli.convert import convert
+from offpcc.cli.convert import run_convert
 from offpcc.data.convert import atari, tfrecord
 from offpcc.data.convert.atari import _add_recorded
 from offpcc.data.convert.frame_writer import FrameWriter
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.utils.errors import UserError
 from offpcc.utils.signals import Interrupted
 
@@ -80,7 +80,7 @@ def test_shuffled_transitions(converted, tmp_path, packed):
     assert code == 0, err
     assert "12 transitions without order, of 4 episodes" in out
     assert "4 actions, with shares of 25.0%, 25.0%, 25.0%, 25.0%" in out and "mean return 1.50" in out
-    data = load(tmp_path / "buffers" / f"{SHARD}.hdf5")
+    data = load_dataset(tmp_path / "buffers" / f"{SHARD}.hdf5")
     assert data.is_shuffled and data.num_episodes == data.num_transitions == 12 and data.choices() == (0, 4)
     assert data.observations[:].dtype == np.uint8
     assert (data.observations[:] == seen[:, :4]).all() and (data.next_observations == seen[:, 1:]).all()
@@ -95,7 +95,7 @@ def test_whole_episodes(converted, tmp_path, last_terminates):
     seen = shards.ordered_shard(tmp_path / "datasets" / ORDERED, (6, 1, 9), last_terminates=last_terminates)
     code, out, err = converted("--ordered")
     assert code == 0, err
-    data = load(tmp_path / "buffers" / f"{ORDERED}.hdf5")
+    data = load_dataset(tmp_path / "buffers" / f"{ORDERED}.hdf5")
     lengths = [6, 1, 9 if last_terminates else 8]  # nobody knows what the last step of a cut episode led to
     assert data.lengths.tolist() == lengths and not data.is_shuffled
     assert data.terminations[data.stops - 1].tolist() == [True, True, last_terminates]
@@ -123,7 +123,7 @@ def test_steps_of_dqn_replay(converted, tmp_path, terminals, lengths, is_whole):
     frames = shards.write_replay(tmp_path / "datasets/Breakout/1/replay_logs", terminals, 2)
     code, out, err = converted(source="dqn-replay")
     assert code == 0, err
-    data = load(tmp_path / "buffers/Breakout/run_1-ckpt_2.hdf5")
+    data = load_dataset(tmp_path / "buffers/Breakout/run_1-ckpt_2.hdf5")
     assert data.lengths.tolist() == lengths and data.is_whole.tolist() == is_whole
     newest = np.concatenate([data.observations[:, -1], data.next_observations[-1:, -1]])
     assert (newest[: sum(lengths)] == frames[: sum(lengths)]).all()
@@ -303,7 +303,7 @@ def test_logs_that_are_cut(converted, tmp_path):
 )
 def test_what_was_not_recorded(source, arguments, told, tmp_path):
     with pytest.raises(UserError) as raised:
-        convert(source, **({"task": "Breakout"} | arguments), dataset_dir=tmp_path / "a", buffer_dir=tmp_path / "b")
+        run_convert(source, **({"task": "Breakout"} | arguments), dataset_dir=tmp_path / "a", buffer_dir=tmp_path / "b")
     assert told in raised.value.message
     assert not [*tmp_path.iterdir()]
 
@@ -362,7 +362,7 @@ def served(tmp_path):
 
 def fetch(server, tmp_path, **options):
     folders = {"dataset_dir": tmp_path / "datasets", "buffer_dir": tmp_path / "buffers"}
-    return convert("rl-unplugged", "Breakout", 1, 2, **folders, address=server.address, **options)
+    return run_convert("rl-unplugged", "Breakout", 1, 2, **folders, address=server.address, **options)
 
 
 def test_a_shard_that_is_missing_is_downloaded(served, tmp_path, capsys):
@@ -370,7 +370,7 @@ def test_a_shard_that_is_missing_is_downloaded(served, tmp_path, capsys):
     assert fetch(server, tmp_path) == 0
     assert server.asked == [(f"/atari/{SHARD}", None)]
     assert (tmp_path / "datasets" / SHARD).read_bytes() == server.content
-    assert load(tmp_path / "buffers" / f"{SHARD}.hdf5").num_transitions == 6
+    assert load_dataset(tmp_path / "buffers" / f"{SHARD}.hdf5").num_transitions == 6
     assert f"downloading {server.address}/atari/{SHARD}" in capsys.readouterr().out
 
 

@@ -9,10 +9,10 @@ import pytest
 from gymnasium import spaces
 from tiny_atari import ID, TinyBreakout
 
-from offpcc.cli.convert import convert
+from offpcc.cli.convert import run_convert
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.datasets.frame_stacks import FrameFile
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.offline import read
 from offpcc.envs.make import make
 from offpcc.training.evaluation import frames_per_second
@@ -30,7 +30,7 @@ def files(tmp_path_factory):
     shards.ordered_shard(folder / "datasets/Breakout/run_1-00000-of-00050", LENGTHS)
     for ordered in (False, True):
         folders = {"dataset_dir": folder / "datasets", "buffer_dir": folder / "buffers"}
-        assert convert("rl-unplugged", "Breakout", ordered=ordered, **folders) == 0
+        assert run_convert("rl-unplugged", "Breakout", ordered=ordered, **folders) == 0
     return [folder / f"buffers/Breakout/run_1-00000-of-00{number}.hdf5" for number in ("100", "050")]
 
 
@@ -41,7 +41,7 @@ def key(observations):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_agents_without_memory_draw_the_recorded_transitions(files, which):
-    data = load(files[which])
+    data = load_dataset(files[which])
     recorded = {
         seen: (after, *rest)
         for seen, after, *rest in zip(
@@ -66,7 +66,7 @@ def test_agents_without_memory_draw_the_recorded_transitions(files, which):
 
 
 def test_agents_with_memory_draw_whole_episodes(files):
-    data = load(files[1])
+    data = load_dataset(files[1])
     buffer = RecurrentReplayBuffer(*SPACES, batch_size=150, segment_len=None)
     buffer.fill(read(files[1]).rows, "test")
     batch = buffer.sample()
@@ -90,7 +90,7 @@ def test_frames_are_held_once(files):
 
 def test_an_environment_that_shows_fewer_frames(files):
     for which in (0, 1):
-        data = load(files[which])
+        data = load_dataset(files[which])
         newest = data.newest_frames(1)
         assert (newest.observations[:] == data.observations[:, -1:]).all()
         assert (newest.next_observations == data.next_observations[:, -1:]).all()
@@ -111,13 +111,13 @@ def test_only_the_frames_in_use_are_read(files, monkeypatch):
     part = read(files[0], steps=4)
     assert part.num_transitions == 4 and asked == [(0, 21)]  # with one frame more, as for the next observations
     del asked[:]
-    assert load(files[0]).select([7]).rows().is_start.sum() == 1 and asked == [(35, 40 + 1)]
+    assert load_dataset(files[0]).select([7]).rows().is_start.sum() == 1 and asked == [(35, 40 + 1)]
 
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("number", [1, 12, 13, 15])
 def test_the_first_steps(files, which, number):
-    whole = load(files[which])
+    whole = load_dataset(files[which])
     plain = Dataset.from_arrays(
         observations=whole.observations[:], next_observations=whole.next_observations, actions=whole.actions,
         rewards=whole.rewards, terminations=whole.terminations, truncations=whole.truncations,
@@ -141,14 +141,14 @@ def test_the_first_steps(files, which, number):
 
 
 def test_parts_and_copies_keep_their_frames(files, tmp_path):
-    data = load(files[1])
+    data = load_dataset(files[1])
     assert data.fraction(0.55).lengths.tolist() == [12, 1]
     best = data.best(0.34)
     assert best.lengths.tolist() == [12] and (best.observations[:] == data.observations[:12]).all()
     last = data.select([2])
     assert (last.rows().observations[:9] == data.observations[13:]).all()
     data.save(tmp_path / "stacks.hdf5")
-    again = load(tmp_path / "stacks.hdf5")
+    again = load_dataset(tmp_path / "stacks.hdf5")
     assert (again.observations == data.observations[:]).all() and again.lengths.tolist() == [*LENGTHS]
     both = data + data
     assert both.num_steps == 2 * data.num_steps and (both.observations[22:] == data.observations[:]).all()
@@ -168,12 +168,12 @@ def test_damaged_data_sets(files, tmp_path, change, told):
     with h5py.File(tmp_path / "copy.hdf5", "r+") as file:
         change(file)
     with pytest.raises(UserError, match=told):
-        load(tmp_path / "copy.hdf5")
+        load_dataset(tmp_path / "copy.hdf5")
 
 
 def test_frames_that_are_gone_when_they_are_read(files, tmp_path):
     (tmp_path / "copy.hdf5").write_bytes(files[0].read_bytes())
-    data = load(tmp_path / "copy.hdf5")
+    data = load_dataset(tmp_path / "copy.hdf5")
     (tmp_path / "copy.hdf5").unlink()
     with pytest.raises(UserError, match=r"copy.hdf5 is damaged or not whole .*; fetch or convert it again"):
         data.observations[:]

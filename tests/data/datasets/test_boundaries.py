@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from recordings import flags, following, recorded, texts
 
 import offpcc
-from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load, qlearning_dataset
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load_dataset, qlearning_dataset
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
@@ -313,7 +313,7 @@ def test_own_recordings_of_what_flickers_or_stands_still_lose_no_step(tmp_path, 
             recorder.push(before, action, float(reward), after, terminated, truncated)
             before, over = after, terminated or truncated
     recorder.merge()
-    data = load(tmp_path / "own.hdf5")
+    data = load_dataset(tmp_path / "own.hdf5")
     assert (data.num_transitions, data.notices) == (120, ())
 
 
@@ -352,7 +352,7 @@ def test_no_cut_episode_of_real_recordings_leads_to_a_start(name):
     path = SHARED / f"{name}.hdf5"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    data = load(path)
+    data = load_dataset(path)
     starts = data.observations[data.starts]
     cut = data.final_observations[data.truncations[data.stops - 1]]
     assert len(cut) >= 7

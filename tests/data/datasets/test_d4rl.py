@@ -1,4 +1,4 @@
-"""D4RL's files: where they are found, fetched and refused; `load` and `qlearning_dataset`."""
+"""D4RL's files: where they are found, fetched and refused; `load_dataset` and `qlearning_dataset`."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from offpcc.data.datasets import download as downloads
 from offpcc.data.datasets import load as d4rl
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import KNOWN, DownloadError, Known, download
-from offpcc.data.datasets.load import load, qlearning_dataset
+from offpcc.data.datasets.load import load_dataset, qlearning_dataset
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 
@@ -106,8 +106,8 @@ def test_what_is_known_of_files_is_of_files_with_a_name():
 def test_folders_are_searched_in_their_order(folders):
     for number, folder in reversed(list(enumerate(folders))):
         put(folder, "hopper_medium-v2.hdf5", content(10 * (number + 1)))
-        assert load("hopper-medium-v2").num_steps == 10 * (number + 1)
-    assert load("hopper-medium-v2").name == "hopper-medium-v2"
+        assert load_dataset("hopper-medium-v2").num_steps == 10 * (number + 1)
+    assert load_dataset("hopper-medium-v2").name == "hopper-medium-v2"
 
 
 @pytest.mark.parametrize("file", ["mine.hdf5", "mine.npz", "hopper-medium-v2.hdf5"])
@@ -118,7 +118,7 @@ def test_files_named_by_hand_are_found(folders, file):
             np.savez(folders[1] / file, **{key: opened[key][:] for key in opened})
     else:
         put(folders[1], file, content())
-    assert load(file.split(".")[0]).num_steps == 50
+    assert load_dataset(file.split(".")[0]).num_steps == 50
 
 
 def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given in ("walker_mixed.hdf5", tmp_path / "walker_mixed.hdf5", "~/../walker_mixed.hdf5"):
         (tmp_path / "home").mkdir(exist_ok=True)
-        data = load(given)
+        data = load_dataset(given)
         assert (data.num_steps, data.name) == (50, "walker2d-medium-replay-v0")
 
 
@@ -145,14 +145,14 @@ def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
 def test_what_is_not_there_is_refused(folders, name, message):
     put(folders[0], "hopper-mine.hdf5", content())
     with pytest.raises(UserError, match=message):
-        load(name)
+        load_dataset(name)
 
 
 def test_time_limits_of_names_cut_files_that_tell_of_none(folders):
     put(folders[0], "pen-v0_demos_clipped.hdf5", content(250, timeouts=None))
-    data = load("pen-human-v0")
+    data = load_dataset("pen-human-v0")
     assert data.lengths.tolist() == [100, 100, 50]
-    assert load("pen-human-v0", max_episode_steps=125).lengths.tolist() == [125, 125]
+    assert load_dataset("pen-human-v0", max_episode_steps=125).lengths.tolist() == [125, 125]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_time_limits_of_names_cut_files_that_tell_of_none(folders):
 )
 def test_what_is_odd_about_a_set_is_told(folders, name, words):
     put(folders[0], f"{name}.hdf5", content())
-    notices = [notice.text for notice in load(name).notices if "D4RL issue" in notice.text]
+    notices = [notice.text for notice in load_dataset(name).notices if "D4RL issue" in notice.text]
     assert len(notices) == len(words)
     assert all(word in notice for word, notice in zip(words, notices, strict=True))
 
@@ -182,19 +182,19 @@ ASKED = f"/mirror/gym_mujoco_v2/{FILE}"
 def test_a_name_is_fetched_once_from_the_mirror(server, folders, tell_length):
     server.files[ASKED], server.tell_length = content(), tell_length
     seen = []
-    data = load("hopper-medium-v2", progress=lambda came, size: seen.append((came, size)))
+    data = load_dataset("hopper-medium-v2", progress=lambda came, size: seen.append((came, size)))
     assert data.num_steps == 50
     assert left(folders[0]) == [folders[0] / FILE]
     size = len(content())
     assert seen[-1] == (size, size if tell_length else None)
-    assert load("hopper-medium-v2").num_steps == 50
+    assert load_dataset("hopper-medium-v2").num_steps == 50
     assert server.asked == [ASKED]
 
 
 def test_it_goes_where_it_can_be_written(server, folders, tmp_path):
     folders[0].write_text("a file where the folder should be")
     server.files[ASKED] = content()
-    load("hopper-medium-v2")
+    load_dataset("hopper-medium-v2")
     assert (folders[1] / FILE).is_file()
 
 
@@ -202,12 +202,12 @@ def test_nowhere_to_write_is_told(folders, tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "folders", lambda: [tmp_path / "file" / "below"])
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="no folder for it can be written"):
-        load("hopper-medium-v2")
+        load_dataset("hopper-medium-v2")
 
 
 def assert_nothing_came(folders, reason):
     with pytest.raises(UserError, match=reason) as told:
-        load("hopper-medium-v2")
+        load_dataset("hopper-medium-v2")
     for way in (FILE, str(folders[0]), str(folders[1]), "OFFPCC_DATASETS", "OFFPCC_D4RL_URL", "give its path"):
         assert way in told.value.message
     assert not [path for folder in folders for path in left(folder)]
@@ -247,7 +247,7 @@ def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told, 
     file = file or catalog.FILES[name].rsplit("/", 1)[-1]
     assert (file in catalog.NAMES and file not in KNOWN) == told
     put(folders[0], file, content())
-    assert any("no hash of this file is published" in str(notice) for notice in load(name).notices) == told
+    assert any("no hash of this file is published" in str(notice) for notice in load_dataset(name).notices) == told
 
 
 def test_a_page_in_the_place_of_the_file_is_not_kept(server, folders):
@@ -276,7 +276,7 @@ def test_what_is_not_the_known_file_is_not_kept(server, folders, monkeypatch):
         monkeypatch.setitem(downloads.KNOWN, FILE, known)
         assert_nothing_came(folders, f"another file than is known: .*{digest}")
     monkeypatch.setitem(downloads.KNOWN, FILE, Known(len(body), digest[:16]))
-    assert load("hopper-medium-v2").num_steps == 50
+    assert load_dataset("hopper-medium-v2").num_steps == 50
 
 
 def test_a_disk_without_room_is_told_before_anything_comes(server, folders, monkeypatch):
@@ -292,7 +292,7 @@ def test_stopped_by_hand_it_leaves_nothing(server, folders):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        load("hopper-medium-v2", progress=stop)
+        load_dataset("hopper-medium-v2", progress=stop)
     assert not left(folders[0])
 
 
@@ -343,7 +343,7 @@ def test_without_next_observations_transitions_are_those_of_d4rl(tmp_path, seed)
     ends["terminals"][-1] = False
     put(tmp_path, "data.hdf5", content(60, **ends))
     transitions = qlearning_dataset(tmp_path / "data.hdf5")
-    data = load(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
     kept = as_d4rl(data.observations, **ends)
     assert set(transitions) == {"observations", "actions", "next_observations", "rewards", "terminals"}
     assert np.array_equal(transitions["observations"], data.observations[kept])
@@ -368,7 +368,7 @@ def test_with_next_observations_none_is_lost_and_none_leads_across_an_end():
     assert (transitions["next_observations"] - transitions["observations"]).tolist() == [[1.0]] * 6
 
 
-@pytest.mark.parametrize("read", [load, qlearning_dataset])
+@pytest.mark.parametrize("read", [load_dataset, qlearning_dataset])
 def test_arrays_that_are_no_data_set_yet_are_told_how_to_become_one(read):
     with pytest.raises(UserError, match=r"given as dict; .*of arrays, Dataset\.from_arrays.* makes one"):
         read({"observations": np.zeros((3, 2))})

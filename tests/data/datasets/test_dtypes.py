@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from offpcc.algorithms import ALGORITHMS
 from offpcc.core import is_image
 from offpcc.data import Dataset, ReplayBuffer
-from offpcc.data.datasets.files import read_file
+from offpcc.data.datasets.files import read_dataset_file
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.training.experiment import build
 from offpcc.utils.errors import UserError
@@ -75,7 +75,7 @@ def read(given, way, path):
         with h5py.File(path, "w") as file:
             for key, value in given.items():
                 file[key] = value.astype(str).astype(h5py.string_dtype()) if value.dtype.kind in "OUMm" else value
-    return read_file(path, action_range=(-1, 1))
+    return read_dataset_file(path, action_range=(-1, 1))
 
 
 def builder(encoder):

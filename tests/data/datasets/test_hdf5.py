@@ -16,8 +16,8 @@ import pytest
 from offpcc.data.datasets import columns
 from offpcc.data.datasets import metadata as infos
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.files import read_everything, read_file
-from offpcc.data.datasets.load import load, raw_arrays
+from offpcc.data.datasets.files import read_dataset_file, read_everything
+from offpcc.data.datasets.load import load_dataset, raw_arrays
 from offpcc.envs.d4rl.catalog import normalized_score
 from offpcc.utils.errors import UserError
 
@@ -66,7 +66,7 @@ FORMATS = [
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, ">f4"])
 def test_a_file_holds_what_was_written(tmp_path, file, options, dtype):
     given = arrays(dtype=dtype)
-    data = read_file(write(tmp_path / file, given, **options))
+    data = read_dataset_file(write(tmp_path / file, given, **options))
     for name in ("observations", "actions", "rewards"):
         assert getattr(data, name).dtype == np.float32
         assert np.array_equal(getattr(data, name), given[name].astype(np.float32))
@@ -84,7 +84,7 @@ def test_our_own_names_and_columns_of_one_number_are_read(tmp_path, file):
         "truncations": given["timeouts"].astype(np.float64),
         "rewards": given["rewards"][:, None],
     }
-    data = read_file(write(tmp_path / file, renamed))
+    data = read_dataset_file(write(tmp_path / file, renamed))
     assert data.lengths.tolist() == [100, 100, 50]
     assert np.array_equal(data.rewards, given["rewards"])
 
@@ -92,21 +92,23 @@ def test_our_own_names_and_columns_of_one_number_are_read(tmp_path, file):
 def test_the_suffix_does_not_matter(tmp_path):
     for file in ("data.npz", "data.hdf5"):
         write(tmp_path / file, arrays()).rename(tmp_path / "data.bin")
-        assert read_file(tmp_path / "data.bin").num_steps == 250
+        assert read_dataset_file(tmp_path / "data.bin").num_steps == 250
 
 
 def test_arrays_stored_column_by_column_are_read(tmp_path):
     given = arrays()
-    data = read_file(write(tmp_path / "data.npz", {key: np.asfortranarray(value) for key, value in given.items()}))
+    data = read_dataset_file(
+        write(tmp_path / "data.npz", {key: np.asfortranarray(value) for key, value in given.items()})
+    )
     assert np.array_equal(data.observations, given["observations"])
 
 
 @pytest.mark.parametrize("file, options", FORMATS)
 def test_blocks_smaller_than_the_file_change_nothing(tmp_path, file, options, monkeypatch):
     path = write(tmp_path / file, arrays(), **options)
-    whole = read_file(path)
+    whole = read_dataset_file(path)
     monkeypatch.setattr(columns, "BLOCK_BYTES", 100)
-    pieces = read_file(path)
+    pieces = read_dataset_file(path)
     assert np.array_equal(whole.observations, pieces.observations)
     assert np.array_equal(whole.final_observations, pieces.final_observations)
 
@@ -115,9 +117,9 @@ def test_blocks_smaller_than_the_file_change_nothing(tmp_path, file, options, mo
 def test_reading_takes_little_more_memory_than_what_is_kept(tmp_path, file, options, monkeypatch):
     path = write(tmp_path / file, arrays(100_000), **options)
     monkeypatch.setattr(columns, "BLOCK_BYTES", 2**16)
-    read_file(path)  # what is imported on first use is no data
+    read_dataset_file(path)  # what is imported on first use is no data
     tracemalloc.start()
-    data = read_file(path)
+    data = read_dataset_file(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert data.num_bytes < peak < 1.3 * data.num_bytes
@@ -131,7 +133,7 @@ def test_infos_and_metadata_are_read_when_they_are_asked_for(tmp_path, file, mon
         with h5py.File(path, "a") as opened:
             opened.attrs["env"] = "Hopper-v2"
             opened["metadata/algorithm"] = "SAC"
-    data = read_file(path)
+    data = read_dataset_file(path)
     assert sorted(data.infos) == ["qpos", "size"]
     assert data.infos["qpos"].tolist() == list(range(250))
     part = data.select([2, 0])
@@ -159,7 +161,7 @@ def test_missing_keys_are_named_with_those_found(tmp_path, file):
     with pytest.raises(
         UserError, match=re.escape("rewards, terminations (terminals) missing; found: actions, ")
     ) as told:
-        read_file(path)
+        read_dataset_file(path)
     assert "reward, timeouts" in told.value.message
 
 
@@ -175,7 +177,7 @@ def test_missing_keys_are_named_with_those_found(tmp_path, file):
 )
 def test_bad_columns_get_one_message(tmp_path, file, changed, message):
     with pytest.raises(UserError, match=re.escape(message)):
-        read_file(write(tmp_path / file, arrays() | changed))
+        read_dataset_file(write(tmp_path / file, arrays() | changed))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_a_file_with_a_name_like_one_that_is_not_there_is_named(tmp_path, monkey
     write(Path("swings.hdf5"), arrays())
     write(Path("folder/swings.npz"), arrays())
     with pytest.raises(UserError, match=re.escape(told)):
-        load(given)
+        load_dataset(given)
 
 
 def test_messages_name_the_data_as_it_was_given(tmp_path, monkeypatch):
@@ -204,15 +206,15 @@ def test_messages_name_the_data_as_it_was_given(tmp_path, monkeypatch):
     spoiled = arrays() | {"rewards": np.full(250, np.nan)}
     for file in ("mine.hdf5", "mine.npz"):
         path = write(tmp_path / file, spoiled)
-        for read in (read_file, load):
+        for read in (read_dataset_file, load_dataset):
             with pytest.raises(UserError, match=f"^{re.escape(str(path))}: rewards"):
                 read(path)
         with pytest.raises(UserError, match=r"^mine: rewards"):
-            load("mine")
+            load_dataset("mine")
         write(path, without(spoiled, "rewards"))
         with pytest.raises(UserError, match=f"^{re.escape(str(path))}: rewards missing"):
-            load(path)
-    whole = load(write(tmp_path / "whole.hdf5", arrays()))
+            load_dataset(path)
+    whole = load_dataset(write(tmp_path / "whole.hdf5", arrays()))
     assert (whole.name, whole.source) == ("whole", str(tmp_path / "whole.hdf5"))
 
 
@@ -223,18 +225,18 @@ def test_objects_are_refused_and_never_unpickled(tmp_path):
 
     write(tmp_path / "data.npz", arrays() | {"infos/trap": np.array([Trap()] * 250)})
     with pytest.raises(UserError, match="infos/trap holds objects, which are not read"):
-        read_file(tmp_path / "data.npz").infos["trap"]
+        read_dataset_file(tmp_path / "data.npz").infos["trap"]
     with pytest.raises(UserError, match="infos/trap holds objects, which are not read"):
         read_everything(tmp_path / "data.npz")
     write(tmp_path / "data.npz", arrays() | {"rewards": np.array([Trap()] * 250)})
     with pytest.raises(UserError, match="rewards holds object"):
-        read_file(tmp_path / "data.npz")
+        read_dataset_file(tmp_path / "data.npz")
     with h5py.File(tmp_path / "data.hdf5", "w") as file:
         for key, value in without(arrays(), "rewards").items():
             file[key] = value
         file.create_dataset("rewards", (250,), h5py.vlen_dtype(np.float32))
     with pytest.raises(UserError, match="rewards holds object"):
-        read_file(tmp_path / "data.hdf5")
+        read_dataset_file(tmp_path / "data.hdf5")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -247,7 +249,7 @@ def test_what_is_no_array_is_refused(tmp_path, item, message):
         else:
             file["actions"] = 1.0
     with pytest.raises(UserError, match=f"actions is {message}"):
-        read_file(path)
+        read_dataset_file(path)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +267,7 @@ def test_files_of_another_kind_are_named(tmp_path, content, message):
     path = tmp_path / "data.hdf5"
     path.write_bytes(content)
     with pytest.raises(UserError, match=message) as told:
-        read_file(path)
+        read_dataset_file(path)
     assert str(path) in told.value.message
 
 
@@ -276,14 +278,14 @@ def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path, file, options):
     for part in np.linspace(0.0, 0.97, 30):
         path.write_bytes(content[: int(part * len(content))])
         with pytest.raises(UserError, match=re.escape(str(path))):
-            read_file(path)
+            read_dataset_file(path)
 
 
 def everything_told(path):
     """All that can be asked of a file; refusals are counted, and anything else is raised."""
     refused = 0
     try:
-        data = read_file(path)
+        data = read_dataset_file(path)
     except UserError:
         return 1
     assert data.num_steps >= 1
@@ -347,7 +349,7 @@ def test_a_size_that_the_file_cannot_hold_is_refused_before_it_is_read(tmp_path,
     monkeypatch.setattr(columns, "available_bytes", lambda: None)
     monkeypatch.setattr(Dataset, "from_columns", lambda *args, **kwargs: pytest.fail("it was read"))
     with pytest.raises(UserError, match=r"observations of shape \(1000000000, 11\) would be 44,000,000,000 bytes"):
-        read_file(path)
+        read_dataset_file(path)
 
 
 def test_an_archive_that_declares_more_than_it_holds_is_refused(tmp_path):
@@ -356,14 +358,14 @@ def test_an_archive_that_declares_more_than_it_holds_is_refused(tmp_path):
         for member in whole.namelist():
             bad.writestr(member, whole.read(member).replace(b"'shape': (250, 3)", b"'shape': (999, 3)"))
     with pytest.raises(UserError, match="would be 11,988 bytes, but 3,000 are there"):
-        read_file(tmp_path / "bad.npz")
+        read_dataset_file(tmp_path / "bad.npz")
 
 
 def test_a_file_that_may_not_be_read_or_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        read_file(tmp_path / "none.hdf5")
+        read_dataset_file(tmp_path / "none.hdf5")
     with pytest.raises(UserError, match="Is a directory"):
-        read_file(tmp_path)
+        read_dataset_file(tmp_path)
 
 
 # Real recordings --------------------------------------------------------------------------------------------------
@@ -396,7 +398,7 @@ def test_real_recordings_have_the_counts_returns_and_remarks_that_are_known(name
     if not path.is_file():
         pytest.skip(f"{path} is not there")
     steps, ended, timed_out, mean, score, env = REAL[name]
-    data = load(path)
+    data = load_dataset(path)
     lost = AFTER_RESET.get(name, 0)
     assert (data.num_steps, data.num_transitions, data.num_episodes) == (steps, steps - lost, ended + timed_out)
     told = [notice.text for notice in (*data.notices, *data.action_warnings())]

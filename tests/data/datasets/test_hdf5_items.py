@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from offpcc.data.datasets import files
-from offpcc.data.datasets.files import names_in, read_file, read_value
+from offpcc.data.datasets.files import names_in, read_dataset_file, read_value
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
@@ -45,7 +45,7 @@ def other(tmp_path):
 
 
 def refuses(path, message):
-    for read in (read_file, raw_arrays):
+    for read in (read_dataset_file, raw_arrays):
         with pytest.raises(UserError, match=re.escape(f"{path}: {message}")):
             read(path)
 
@@ -103,7 +103,7 @@ def test_links_in_groups_are_refused_when_they_are_asked_for(path, other, link):
     with h5py.File(path, "a") as file:
         file["infos/deep/secret"] = link
         file["infos/qpos"] = np.arange(STEPS)
-    infos = read_file(path).infos
+    infos = read_dataset_file(path).infos
     assert sorted(infos) == ["deep/secret", "qpos"]
     assert infos["qpos"].tolist() == list(range(STEPS))
     for read in (lambda: infos["deep/secret"], lambda: raw_arrays(path)):
@@ -117,7 +117,7 @@ def test_a_group_that_holds_itself_is_walked_once(path):
         file["infos/deep/again"] = file["infos"]
         file["infos/kind"] = np.dtype("f8")
         assert list(names_in(file["infos"], path)) == ["deep/qpos"]
-    assert list(read_file(path).infos) == ["deep/qpos"]
+    assert list(read_dataset_file(path).infos) == ["deep/qpos"]
 
 
 # Too many, too long -----------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_names_that_are_repeated_in_all_below_them_are_not_read(path):
         for number in range(60):
             group = group.create_group(f"{number}{'x' * 40_000}")
             group["qpos"] = 1.0
-    for read in (read_file, raw_arrays):
+    for read in (read_dataset_file, raw_arrays):
         tracemalloc.start()
         with pytest.raises(UserError, match=r"a name has 40,00\d letters with those of its groups, more than 1,000"):
             read(path)
@@ -151,7 +151,7 @@ def test_more_attributes_than_data_sets_have_are_not_read(path):
         for number in range(10_001):
             h5py.h5a.create(file.id, str(number).encode(), h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.SCALAR))
     with pytest.raises(UserError, match="it holds 10,00"):
-        read_file(path)
+        read_dataset_file(path)
 
 
 def test_a_message_names_some_of_many(path):
@@ -159,7 +159,7 @@ def test_a_message_names_some_of_many(path):
         del file["rewards"]
         for number in range(500):
             file[f"{number}{'x' * 500}"] = 0.0
-    for read in (read_file, raw_arrays):
+    for read in (read_dataset_file, raw_arrays):
         with pytest.raises(UserError, match=r"missing; found: .*xxx\.\.\.") as refused:
             read(path)
         assert len(refused.value.message) < 5_000
@@ -174,7 +174,7 @@ def test_chunks_that_become_larger_than_chunks_are_not_opened(path, key, shuffle
             del file[key]
         chunked = {"chunks": (STEPS, 3), "compression": "gzip", "shuffle": shuffle, "fletcher32": shuffle}
         file.create_dataset(key, (STEPS, 3), "f4", **chunked).id.write_direct_chunk((0, 0), pressed)
-    for read in (lambda: read_file(path).infos["qpos"], lambda: raw_arrays(path)):
+    for read in (lambda: read_dataset_file(path).infos["qpos"], lambda: raw_arrays(path)):
         with pytest.raises(UserError, match=f"{key} has a compressed chunk that becomes larger than the 480 bytes"):
             read()
 
@@ -204,7 +204,7 @@ def test_a_chunk_that_leaves_out_deflate_is_read(path):
         made = file.create_dataset("observations", numbers.shape, "f4", chunks=numbers.shape, compression="gzip")
         made.id.write_direct_chunk((0, 0), numbers.tobytes(), filter_mask=1)
         assert made.id.get_chunk_info(0).size > 2**16
-    assert np.array_equal(read_file(path).observations, numbers)
+    assert np.array_equal(read_dataset_file(path).observations, numbers)
 
 
 def test_what_another_filter_changes_after_deflate_is_not_opened(path):
@@ -253,7 +253,7 @@ def test_large_chunks_are_read(path, monkeypatch, compression, num_columns, leas
     for name in ("_deflated_bytes", "_lzf_bytes"):
         measure = getattr(files, name)
         monkeypatch.setattr(files, name, lambda *args, measure=measure: measured.append(measure(*args)) or measured[-1])
-    assert np.array_equal(read_file(path).observations, numbers)
+    assert np.array_equal(read_dataset_file(path).observations, numbers)
     assert measured == [numbers.nbytes]
 
 
@@ -267,7 +267,7 @@ def test_facts_of_the_size_of_data_are_not_read(path, key):
     facts = {"seen_through": recorded_wrappers}
     with h5py.File(path, "a") as file:
         file.create_dataset(f"metadata/{key}", (20_000,), "f8", chunks=True)
-    metadata = read_file(path).metadata
+    metadata = read_dataset_file(path).metadata
     with pytest.raises(
         UserError, match=rf"data\.hdf5: metadata/{key} would be 160,000 bytes, more than 65,536; correct"
     ):
@@ -280,14 +280,14 @@ def test_bounds_of_actions_of_the_size_of_data_refuse_the_file(path):
         file.create_dataset("metadata/action_low", (20_000,), "f8", chunks=True)
         file["metadata/action_high"] = np.ones(1)
     with pytest.raises(UserError, match="metadata/action_low would be 160,000 bytes, more than 65,536; correct"):
-        read_file(path)
+        read_dataset_file(path)
 
 
 @pytest.mark.parametrize("key", ["metadata/seen_through", "infos/qpos"])
 def test_what_the_file_cannot_hold_is_not_read(path, key):
     with h5py.File(path, "a") as file:
         file.create_dataset(key, HUGE, "f8", chunks=(100, 100))
-    data = read_file(path)
+    data = read_dataset_file(path)
     group, name = key.split("/")
     for read in (lambda: getattr(data, "infos" if group == "infos" else "metadata")[name], lambda: raw_arrays(path)):
         with pytest.raises(UserError, match=r"800,000,000,000,000 bytes|takes 800,000,"):
@@ -298,14 +298,14 @@ def test_a_chunk_that_is_larger_than_its_array_counts(path):
     with h5py.File(path, "a") as file:
         file.create_dataset("infos/qpos", (1,), "f8", maxshape=(None,), chunks=(2**27,), compression="gzip")
     with pytest.raises(UserError, match=r"infos/qpos of shape \(1,\) would be 1,073,741,824 bytes"):
-        read_file(path).infos["qpos"]
+        read_dataset_file(path).infos["qpos"]
 
 
 def test_what_is_larger_than_memory_is_not_read(path, monkeypatch):
     with h5py.File(path, "a") as file:
         file["infos/qpos"] = np.arange(1000.0)
     monkeypatch.setattr(files, "available_bytes", lambda: 8_100)
-    infos = read_file(path).infos
+    infos = read_dataset_file(path).infos
     assert len(infos["qpos"]) == 1000
     with pytest.raises(UserError, match=r"data.hdf5 takes 9,000 bytes, but 8,100 bytes of memory are free"):
         raw_arrays(path)
@@ -324,7 +324,7 @@ def test_single_texts_are_read_and_many_of_any_length_are_not(path):
         file["metadata/many"] = ["a", "b"]
         file.create_dataset("metadata/lists", (), h5py.vlen_dtype(np.int32))
         file.create_dataset("metadata/nothing", data=h5py.Empty("f4"))
-    metadata = read_file(path).metadata
+    metadata = read_dataset_file(path).metadata
     assert (metadata["env"], metadata["fixed"]) == ("Hopper-v4", "fixed")
     for name in ("many", "lists"):
         with pytest.raises(UserError, match=f"metadata/{name} holds texts or lists of any length"):
@@ -341,7 +341,7 @@ def test_attributes_of_the_file_are_metadata_and_checked_alike(path):
         file["metadata/deep/seed"] = 3
         file.attrs.update({"env": "Hopper-v4", "size": 3, "seen_through": h5py.Empty("f4"), "many": ["a", "b"]})
         file.attrs["large"] = np.zeros(20_000)
-    metadata = read_file(path).metadata
+    metadata = read_dataset_file(path).metadata
     assert sorted(metadata) == ["deep/seed", "env", "large", "many", "seen_through", "size"]
     assert (metadata["env"], metadata["size"], metadata["deep/seed"]) == ("Hopper-v4", 3, 3)
     assert recorded_in(metadata) == "Hopper-v4"
@@ -350,7 +350,7 @@ def test_attributes_of_the_file_are_metadata_and_checked_alike(path):
     with h5py.File(path, "a") as file:
         file.attrs["env"] = file.attrs["large"]
     with pytest.raises(UserError, match="the attribute env would be 160,000 bytes"):
-        recorded_in(read_file(path).metadata)
+        recorded_in(read_dataset_file(path).metadata)
     with pytest.raises(UserError, match="the attribute many holds texts"):
         metadata["many"]
 
@@ -360,7 +360,7 @@ def test_names_that_cannot_be_printed_are_told(path):
         del file["rewards"]
         file["\x1b[2Jrewards"] = 1
     with pytest.raises(UserError, match=r"rewards missing; found: '\\x1b\[2Jrewards', actions"):
-        read_file(path)
+        read_dataset_file(path)
     with pytest.raises(UserError, match=r"rewards missing; found: .*'\\x1b"):
         raw_arrays(path)
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from offpcc.data.datasets import minari as minari_source
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.datasets.metadata import recorded_in
 from offpcc.utils.errors import UserError
 
@@ -65,7 +65,7 @@ def test_episodes_of_an_environment_are_read(minari):
             observations.append(observation)
         episodes.append((np.stack(observations), actions, [terminated] * len(actions)))
     record(minari, "pendulum/random-v0", env.observation_space, env.action_space, episodes)
-    data = load("minari:pendulum/random-v0")
+    data = load_dataset("minari:pendulum/random-v0")
     assert data.lengths.tolist() == [20, 20, 20]
     assert data.num_transitions == 60
     assert not data.terminations.any()
@@ -87,7 +87,7 @@ def test_ends_and_unbounded_actions(minari):
         (vectors(4, 100), np.full((4, 2), 3.0, np.float32), [False] * 4),
     ]
     record(minari, "mine/antmaze-v0", VECTOR, unbounded, episodes)
-    data = load("minari:mine/antmaze-v0")
+    data = load_dataset("minari:mine/antmaze-v0")
     assert data.terminations.tolist() == [False, True, False, False, False, False]
     assert data.truncations.tolist() == [False] * 5 + [True]
     assert data.actions[:, 0].tolist() == [0.5, 0.5, 3, 3, 3, 3]
@@ -109,7 +109,7 @@ def test_dictionaries_of_vectors_are_joined_as_gymnasium_flattens_them(minari):
     record(
         minari, "maze/play-v0", space, Box(-1, 1, (1,)), [(observations, np.zeros((2, 1), np.float32), [False, True])]
     )
-    data = load("minari:maze/play-v0")
+    data = load_dataset("minari:maze/play-v0")
     single = {"observation": vectors(2)[1], "desired_goal": goals[1], "achieved_goal": {"x": np.float32([2.0])}}
     assert data.observations[1].tolist() == gymnasium.spaces.flatten(space, single).tolist()
     assert data.observations.shape == (2, 6)
@@ -132,7 +132,7 @@ def test_other_spaces_are_refused(minari, observation_space, action_space, messa
     episode = drawn(observation_space, 3), drawn(action_space, 2), [False, True]
     record(minari, "mine/other-v0", observation_space, action_space, [episode])
     with pytest.raises(UserError, match=message):
-        load("minari:mine/other-v0")
+        load_dataset("minari:mine/other-v0")
 
 
 def test_an_episode_with_an_observation_too_few_is_named(minari):
@@ -140,25 +140,25 @@ def test_an_episode_with_an_observation_too_few_is_named(minari):
     episodes[1] = (vectors(1), *episodes[1][1:])
     record(minari, "mine/short-v0", VECTOR, Box(-1, 1, (1,)), episodes)
     with pytest.raises(UserError, match="minari:mine/short-v0, episode 1: 2 observations and 2 actions"):
-        load("minari:mine/short-v0")
+        load_dataset("minari:mine/short-v0")
 
 
 def test_a_data_set_that_is_not_here_is_refused_with_near_names(minari):
     record(minari, "mine/here-v0", VECTOR, Box(-1, 1, (1,)), [(vectors(1), np.zeros((1, 1), np.float32), [True])])
     with pytest.raises(UserError, match=r"`minari download mine/hare-v0`, or choose one that is: mine/here-v0"):
-        load("minari:mine/hare-v0")
+        load_dataset("minari:mine/hare-v0")
     with pytest.raises(UserError, match="no id of a Minari data set"):
-        load("minari:")
+        load_dataset("minari:")
 
 
 def test_a_damaged_data_set_is_refused(minari, tmp_path):
     record(minari, "mine/here-v0", VECTOR, Box(-1, 1, (1,)), [(vectors(1), np.zeros((1, 1), np.float32), [True])])
     (tmp_path / "mine" / "here-v0" / "data" / "main_data.hdf5").write_bytes(b"lost")
     with pytest.raises(UserError, match="minari:mine/here-v0 cannot be read"):
-        load("minari:mine/here-v0")
+        load_dataset("minari:mine/here-v0")
     (tmp_path / "mine" / "here-v0" / "data" / "metadata.json").write_text("{}")
     with pytest.raises(UserError, match="minari:mine/here-v0 cannot be read"):
-        load("minari:mine/here-v0")
+        load_dataset("minari:mine/here-v0")
 
 
 def recorded_file(minari, folder):
@@ -194,35 +194,35 @@ def test_a_file_that_lies_is_refused(minari, tmp_path, key, change, message):
             file[f"episode_1/{key}"] = 0
     changed(path, f"episode_1/{key}", change)
     with pytest.raises(UserError, match=message):
-        load("minari:mine/here-v0")
+        load_dataset("minari:mine/here-v0")
 
 
 def test_more_than_there_is_room_for_is_refused(minari, tmp_path, monkeypatch):
     recorded_file(minari, tmp_path)
     # 5 observations of 3, 4 actions and rewards of 4 bytes, and 4 terminations of one, twice
     monkeypatch.setattr(minari_source, "available_bytes", lambda: 3 * 2 * (60 + 16 + 16 + 4))
-    assert load("minari:mine/here-v0").num_steps == 8
+    assert load_dataset("minari:mine/here-v0").num_steps == 8
     monkeypatch.setattr(minari_source, "available_bytes", lambda: 3 * 2 * (60 + 16 + 16 + 4) - 1)
     with pytest.raises(
         UserError, match="minari:mine/here-v0: its first 2 episodes take 576 bytes while they are joined"
     ):
-        load("minari:mine/here-v0")
+        load_dataset("minari:mine/here-v0")
 
 
 def test_the_environment_is_told(minari, tmp_path):
     recorded_file(minari, tmp_path)
-    assert recorded_in(load("minari:mine/here-v0").metadata) is None
+    assert recorded_in(load_dataset("minari:mine/here-v0").metadata) is None
     file = tmp_path / "mine" / "here-v0" / "data" / "metadata.json"
     specification = gymnasium.make("Pendulum-v1").spec.to_json()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"env_spec": specification}))
-    assert recorded_in(load("minari:mine/here-v0").metadata) == "Pendulum-v1"
+    assert recorded_in(load_dataset("minari:mine/here-v0").metadata) == "Pendulum-v1"
     for wrong in ('{"a": 1}', "[" * 200_000, 3):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"env_spec": wrong}))
         with pytest.raises(UserError, match="minari:mine/here-v0 cannot be read"):
-            load("minari:mine/here-v0")
+            load_dataset("minari:mine/here-v0")
 
 
 def test_without_the_package_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(UserError, match=r"pip install 'offpcc\[offline\]'"):
-        load("minari:mine/here-v0")
+        load_dataset("minari:mine/here-v0")

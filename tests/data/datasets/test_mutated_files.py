@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offpcc.data.datasets.files import read_file
+from offpcc.data.datasets.files import read_dataset_file
 from offpcc.data.offline import read
 from offpcc.utils.errors import UserError
 
@@ -100,7 +100,7 @@ def outcome(path):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = read_file(path)
+            data = read_dataset_file(path)
             for part in (data.infos, data.metadata):
                 for name in part:
                     try:

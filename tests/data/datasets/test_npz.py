@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offpcc.data.datasets import files
-from offpcc.data.datasets.files import read_file
+from offpcc.data.datasets.files import read_dataset_file
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
 from offpcc.utils.errors import UserError
@@ -29,7 +29,7 @@ def test_what_stands_beside_the_steps_is_read(tmp_path, order, save):
     numbers = np.asarray(np.arange(240.0).reshape(40, 2, 3), order=order)
     text = np.array("Hopper-v4")
     save(tmp_path / "data.npz", **columns(), **{"infos/qpos": numbers, "metadata/env": text, "metadata/empty": [[]]})
-    data = read_file(tmp_path / "data.npz")
+    data = read_dataset_file(tmp_path / "data.npz")
     assert np.array_equal(data.infos["qpos"], numbers)
     assert data.metadata["empty"].shape == (1, 0)
     assert recorded_in(data.metadata) == "Hopper-v4"
@@ -40,14 +40,14 @@ def test_what_stands_beside_the_steps_is_read(tmp_path, order, save):
 
 def test_objects_among_metadata_are_refused(tmp_path):
     np.savez(tmp_path / "data.npz", **columns(), **{"metadata/seen_through": np.array([{}])})
-    metadata = read_file(tmp_path / "data.npz").metadata
+    metadata = read_dataset_file(tmp_path / "data.npz").metadata
     with pytest.raises(UserError, match="metadata/seen_through holds objects, which are not read"):
         recorded_wrappers(metadata, "mine")
 
 
 def test_facts_of_the_size_of_data_are_not_read(tmp_path):
     np.savez_compressed(tmp_path / "data.npz", **columns(), **{"metadata/env": np.zeros(20_000)})
-    metadata = read_file(tmp_path / "data.npz").metadata
+    metadata = read_dataset_file(tmp_path / "data.npz").metadata
     with pytest.raises(UserError, match=r"data\.npz: metadata/env would be 160,000 bytes, more than 65,536"):
         recorded_in(metadata)
 
@@ -55,7 +55,7 @@ def test_facts_of_the_size_of_data_are_not_read(tmp_path):
 def test_what_is_larger_than_memory_is_not_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.arange(1000.0)})
     monkeypatch.setattr(files, "available_bytes", lambda: 8_200)
-    infos = read_file(tmp_path / "data.npz").infos
+    infos = read_dataset_file(tmp_path / "data.npz").infos
     assert len(infos["qpos"]) == 1000
     with pytest.raises(UserError, match=r"data\.npz takes .* 8,200 bytes of memory are free"):
         raw_arrays(tmp_path / "data.npz")
@@ -89,7 +89,7 @@ def test_headers_that_lie_are_refused(tmp_path, key, header, message):
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr(f"{key}.npy", member(header))
     with pytest.raises(UserError, match=f"{key} .*{message}"):
-        read_file(path).infos["qpos"]
+        read_dataset_file(path).infos["qpos"]
     with pytest.raises(UserError, match=message):
         raw_arrays(path)
 
@@ -99,7 +99,7 @@ def test_what_the_file_cannot_hold_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SUSPICIOUS_FACTOR", 10)
     np.savez_compressed(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.zeros(100_000)})
     with pytest.raises(UserError, match=r"infos/qpos of shape \(100000,\) would be 800,000 bytes, but the file has"):
-        read_file(tmp_path / "data.npz").infos["qpos"]
+        read_dataset_file(tmp_path / "data.npz").infos["qpos"]
 
 
 def test_other_ways_of_compression_are_refused(tmp_path):
@@ -113,7 +113,7 @@ def test_other_ways_of_compression_are_refused(tmp_path):
     with pytest.raises(
         UserError, match=r"is compressed by another method than NumPy's; write the file by numpy\.savez"
     ):
-        read_file(tmp_path / "other.npz")
+        read_dataset_file(tmp_path / "other.npz")
 
 
 def peak_of(function):
@@ -135,7 +135,7 @@ def test_headers_are_not_read_that_are_larger_than_headers(tmp_path, key, versio
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive, archive.open(f"{key}.npy", "w") as file:
         file.write(b"\x93NUMPY" + bytes([version, 0]) + size.to_bytes(2 * version, "little"))
         file.write(b" " * size)
-    for read in (lambda: read_file(path).infos["qpos"], lambda: raw_arrays(path)):
+    for read in (lambda: read_dataset_file(path).infos["qpos"], lambda: raw_arrays(path)):
         peak, message = peak_of(read)
         assert peak < 2**21
         assert f"{key} cannot be read (its header declares {size:,} bytes, more than 10,000)" in message
@@ -148,7 +148,7 @@ def test_lists_of_contents_are_not_read_that_are_longer_than_lists(tmp_path):
     with zipfile.ZipFile(path, "a") as archive:
         for number in range(20):
             archive.writestr(f"{number:02}{'x' * 60_000}", b"")
-    for read in (lambda: read_file(path), lambda: raw_arrays(path)):
+    for read in (lambda: read_dataset_file(path), lambda: raw_arrays(path)):
         peak, message = peak_of(read)
         assert peak < 2**21
         assert "data.npz: its list of contents takes" in message and "write only the arrays of the data" in message
@@ -159,7 +159,7 @@ def test_arrays_that_lie_column_by_column_are_read_one_at_a_time(tmp_path):
     large = np.asfortranarray(np.random.default_rng(0).standard_normal((40, 2**16)))
     np.savez(tmp_path / "data.npz", **given | {"observations": large, "next_observations": np.roll(large, -1, 0)})
     tracemalloc.start()
-    data = read_file(tmp_path / "data.npz")
+    data = read_dataset_file(tmp_path / "data.npz")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.array_equal(data.observations, large.astype(np.float32))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 MIB = 2**20
-MOST_TIMES, MOST_TIMES_OF_FLOATS = 24, 3  # the size of a file, as `read_file` says
+MOST_TIMES, MOST_TIMES_OF_FLOATS = 24, 3  # the size of a file, as `read_dataset_file` says
 ALWAYS = 32 * MIB
 SLACK = 24 * MIB  # what the interpreter, HDF5 and the allocator take beside the data
 CODE = """

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from played import IMAGE, VECTOR, recorder, transitions, whole
 
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording import hdf5_writer
 from offpcc.utils.errors import UserError
 
@@ -40,11 +40,11 @@ def test_merging_takes_little_memory(tmp_path):
 def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, monkeypatch, shown):
     """Batches of one episode and of all, and chunks that are smaller than an episode, hold the same rows."""
     steps = transitions([5, 2, 9], **shown)
-    expected = load(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps, **shown) else None
+    expected = load_dataset(tmp_path / "a.hdf5") if whole(tmp_path / "a.hdf5", steps, **shown) else None
     monkeypatch.setattr(hdf5_writer, "BLOCK_BYTES", 40)
     monkeypatch.setattr(hdf5_writer, "CHUNK_BYTES", 1_000)
     whole(tmp_path / "b.hdf5", steps, **shown)
-    data = load(tmp_path / "b.hdf5")
+    data = load_dataset(tmp_path / "b.hdf5")
     for name in ("observations", "actions", "rewards", "terminations", "truncations", "final_observations"):
         assert np.array_equal(getattr(data, name), getattr(expected, name))
 

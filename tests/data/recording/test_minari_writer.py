@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from collected import ENV, left, run, unit_actions
 
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording import minari_writer
 from offpcc.training.collect import Seeds
 from offpcc.utils import signals
@@ -40,7 +40,7 @@ def assert_alike(one, other):
 def test_minari_reads_the_same_data_back(minari, monkeypatch, env, block):
     monkeypatch.setattr(minari_writer, "BLOCK_BYTES", block)
     file = run(env=env, minari="pendulum/mine/random-v0", seed=2)
-    assert_alike(load("minari:pendulum/mine/random-v0"), load(file))
+    assert_alike(load_dataset("minari:pendulum/mine/random-v0"), load_dataset(file))
     recorded = minari.load_dataset("pendulum/mine/random-v0")
     assert (recorded.total_episodes, recorded.total_steps) == (3, 450)
     assert recorded.action_space.high.tolist() == [2]
@@ -69,7 +69,7 @@ def test_minari_data_is_there_wholly_or_not_at_all(minari, monkeypatch):
     assert left(Path("minari")) == []
     Path("minari/.unfinished-mine-v0/mine-v0").mkdir(parents=True)
     run(minari="mine-v0", resume=True)
-    assert_alike(load("minari:mine-v0"), load("data.hdf5"))
+    assert_alike(load_dataset("minari:mine-v0"), load_dataset("data.hdf5"))
     assert [path.name for path in Path("minari").iterdir()] == ["mine-v0"]
     assert os.environ["MINARI_DATASETS_PATH"] == str(Path("minari").resolve())
     run(minari="mine-v0", resume=True)
@@ -78,7 +78,7 @@ def test_minari_data_is_there_wholly_or_not_at_all(minari, monkeypatch):
 def test_an_environment_that_cannot_be_written_down_is_left_out(minari):
     run(env="dicing-v0", steps=25, minari="dicing-v0")
     assert minari.load_dataset("dicing-v0").env_spec is None
-    assert load("minari:dicing-v0").lengths.tolist() == [10, 10, 5]
+    assert load_dataset("minari:dicing-v0").lengths.tolist() == [10, 10, 5]
 
 
 def test_minari_ids_are_checked_before_anything_is_recorded(minari, here):
@@ -110,7 +110,7 @@ def test_without_minari_the_remedy_is_told(here, monkeypatch):
 def test_the_id_may_be_given_as_data_sets_are_named(minari, capsys):
     run(steps=20, minari="minari:mine-v0")
     assert "Minari's minari:mine-v0\n" in capsys.readouterr().out
-    assert len(load("minari:mine-v0").rewards) == 20
+    assert len(load_dataset("minari:mine-v0").rewards) == 20
 
 
 def test_stopped_while_minari_is_written(minari, monkeypatch):
@@ -124,4 +124,4 @@ def test_stopped_while_minari_is_written(minari, monkeypatch):
     assert stop.value.message.startswith("stopped; data.hdf5 is written, minari:mine-v0 is not")
     assert left(Path("minari")) == []
     run(steps=20, minari="mine-v0", resume=True)
-    assert_alike(load("minari:mine-v0"), load("data.hdf5"))
+    assert_alike(load_dataset("minari:mine-v0"), load_dataset("data.hdf5"))

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from collected import run
 
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.offline import read
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.make import make
 from offpcc.envs.wrappers import Concatenate
-from offpcc.training.collect import Seeds, play
+from offpcc.training.collect import Seeds, play_episode
 from offpcc.utils.signals import Interrupted
 
 ENV, CONFIG = "pendulum-img-v0", "make.wrappers = [@Concatenate]\nConcatenate.num = 3\n"
@@ -38,10 +38,10 @@ def test_each_frame_is_stored_once(record):
         assert recorded["frames"].shape == (250 + 2 * 3, 40, 40)  # two episodes, each with three frames at its ends
         assert recorded["frames"].compression == "gzip"
         assert recorded["metadata/frame_stack"][()] == 3
-    data, env, step = load(file), make(ENV, wrappers=[stacking(3)], scale_actions=True), 0
+    data, env, step = load_dataset(file), make(ENV, wrappers=[stacking(3)], scale_actions=True), 0
     assert data.observations.shape == (250, 3, 40, 40)
     for number in range(2):
-        for played in play(env, None, Seeds.of(0, number)):
+        for played in play_episode(env, None, Seeds.of(0, number)):
             if step < 250:
                 np.testing.assert_array_equal(data.observations[step], played.observation)
                 step += 1
@@ -63,7 +63,7 @@ def test_a_resumed_recording_has_the_same_bytes(record, tmp_path, monkeypatch):
 @pytest.mark.parametrize("num", [3, 2, 1])
 def test_agents_may_see_fewer_of_the_newest_frames(record, num):
     env = make(ENV, wrappers=[stacking(num)] if num > 1 else [], scale_actions=True)
-    whole, rows = load(record()), read("data.hdf5", env).rows
+    whole, rows = load_dataset(record()), read("data.hdf5", env).rows
     assert rows.observations.shape[1:] == (num, 40, 40)
     first = int(rows.starts[0])
     for step in (0, 1, 5, 100):
@@ -74,7 +74,7 @@ def test_minari_gets_whole_stacks(record, tmp_path, monkeypatch):
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     record(minari="pendulum/stacks-v0")
-    data = load("data.hdf5")
+    data = load_dataset("data.hdf5")
     episode = next(iter(minari.load_dataset("pendulum/stacks-v0").iterate_episodes()))
     np.testing.assert_array_equal(episode.observations[:-1], data.observations[:200])
 
@@ -89,6 +89,6 @@ def test_a_run_that_records_its_steps_stores_each_frame_once(launch, tmp_path):
     given = ("--env", ENV, "--algo", "csac", "--config", tmp_path / "three.gin", "--run_id", 1)
     code, _, err = launch(*given, "--save_dataset", tmp_path / "seen.hdf5")
     assert code == 0, err
-    data = load(tmp_path / "seen.hdf5")
+    data = load_dataset(tmp_path / "seen.hdf5")
     assert data.stacks is not None and data.observations.shape == (30, 3, 40, 40)
     np.testing.assert_array_equal(data.observations[1][:2], data.observations[0][1:])

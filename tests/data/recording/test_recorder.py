@@ -13,7 +13,7 @@ import torch
 from collected import unit_actions
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
 
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import EpisodeLog, is_unfinished, log_path
 from offpcc.data.recording.hdf5_writer import read_episodes
 from offpcc.envs.make import make
@@ -35,7 +35,7 @@ def saved(state):
 def test_what_was_played_is_read_back_step_by_step(tmp_path, shown):
     steps = transitions([5, 1, 7, 4, 3], **shown)
     whole(tmp_path / "data.hdf5", steps, **shown)
-    data = load(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
     assert data.notices == ()
     assert data.lengths.tolist() == [5, 1, 7, 4, 3]
     after, taken = data.next_observations, unit_actions(data)
@@ -58,7 +58,7 @@ def test_nothing_is_recorded_of_a_dropped_episode(tmp_path):
         for *step, env in steps[5:]:
             recording.push(*step, env=env)
         recording.merge()
-    assert np.array_equal(load(file).observations, np.stack([step[0] for step in steps[5:]]))
+    assert np.array_equal(load_dataset(file).observations, np.stack([step[0] for step in steps[5:]]))
 
 
 def test_actions_are_kept_in_the_environments_units_as_it_executed_them(tmp_path):
@@ -76,7 +76,7 @@ def test_actions_are_kept_in_the_environments_units_as_it_executed_them(tmp_path
 
 def test_metadata_tells_what_was_recorded(tmp_path):
     whole(tmp_path / "data.hdf5", transitions([2]), metadata={"seed": 5, "actor": "me", "unknown": None, "now": True})
-    told = load(tmp_path / "data.hdf5").metadata
+    told = load_dataset(tmp_path / "data.hdf5").metadata
     assert (told["env"], told["actor"], int(told["seed"]), bool(told["now"])) == ("recorded-v0", "me", 5, True)
     assert told["seen_through"] == "[]"
     assert told["offpcc"]
@@ -96,7 +96,7 @@ def test_an_episode_that_does_not_go_on_where_it_stood_is_cut(tmp_path):
     del steps[2]
     steps[2] = (*steps[2], True)  # it is the first of another
     whole(tmp_path / "data.hdf5", steps)
-    data = load(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
     assert data.lengths.tolist() == [2, 3, 4]
     assert data.truncations.tolist()[:2] == [False, True]
     assert np.array_equal(data.final_observations[0], steps[1][3])
@@ -110,7 +110,7 @@ def test_what_is_under_way_is_cut_at_the_end(tmp_path):
     one.cut()
     told = one.merge()
     assert (told.num_steps, told.num_episodes, told.num_whole) == (7, 2, 1)
-    data = load(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
     assert data.lengths.tolist() == [4, 3]
     assert data.truncations.tolist() == [False] * 6 + [True]
     assert told.mean_return == pytest.approx(data.returns[0])
@@ -120,7 +120,7 @@ def test_what_is_under_way_is_cut_at_the_end(tmp_path):
 def test_episodes_of_several_environments_lie_in_the_order_in_which_they_ended(tmp_path):
     steps = transitions([5, 2, 4, 3, 3, 6, 2], num_envs=3)
     whole(tmp_path / "data.hdf5", steps, num_envs=3)
-    data = load(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
     ended = [step for step in steps if step[4] or step[5]]
     assert np.array_equal(data.final_observations, np.stack([step[3] for step in ended]))
     for (start, stop), last in zip(data.episodes, ended, strict=True):
@@ -139,7 +139,7 @@ def test_observations_that_an_environment_writes_over_are_copied(tmp_path):
         one.push(first, action, reward, following, *ends)
     one.merge()
     expected = np.stack([step[3] for step in steps])
-    assert np.array_equal(load(tmp_path / "data.hdf5").next_observations, expected)
+    assert np.array_equal(load_dataset(tmp_path / "data.hdf5").next_observations, expected)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_run_that_had_ended_is_trained_on(tmp_path):
     state = saved(one.state_dict())
     one.cut()
     one.merge()
-    assert len(load(tmp_path / "data.hdf5").rewards) == 13
+    assert len(load_dataset(tmp_path / "data.hdf5").rewards) == 13
     again = recorder(tmp_path / "data.hdf5", num_envs=2, resume=True)
     again.load_state_dict(state)
     for step in steps[13:]:
@@ -336,5 +336,5 @@ def test_what_is_recorded_by_another_version_tells_of_both(tmp_path, monkeypatch
             one.merge()
         one.close()
     recorder(file, resume=True).merge()
-    assert load(file).metadata["offpcc"] == "1, then 2, then 3"
-    assert load(file).num_steps == 14
+    assert load_dataset(file).metadata["offpcc"] == "1, then 2, then 3"
+    assert load_dataset(file).num_steps == 14

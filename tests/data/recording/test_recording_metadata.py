@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offpcc.data.recording.metadata import latest, resume_settings, settings_of
+from offpcc.data.recording.metadata import latest, resume_settings, settings_of_recording
 from offpcc.envs.make import make
 from offpcc.utils.errors import UserError
 
@@ -71,7 +71,7 @@ def test_a_config_is_the_same_if_no_binding_of_both_differs(config):
 
 def test_what_is_told_of_an_environment():
     with make("pendulum-p-v0") as env:
-        told = settings_of(env, {"seed": 3, "unknown": None})
+        told = settings_of_recording(env, {"seed": 3, "unknown": None})
     assert (told["env"], told["seed"], told["action_high"]) == ("pendulum-p-v0", 3, [2.0])
     assert told["seen_through"] == '["KeepIndices(indices=[0, 1])"]'
     assert told["observation"] == "float32 (2,)"

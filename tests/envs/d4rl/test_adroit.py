@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_tasks import make_task
 
-from offpcc.data.datasets.load import load
+from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.make import _door
 
@@ -63,7 +63,7 @@ def test_rewards_of_recorded_doors_lack_the_cost_of_speed_alone():
     file = SHARED / "door-human-dapg.hdf5"
     if not file.exists():
         pytest.skip(f"needs {file.name}")
-    data = load(file)
+    data = load_dataset(file)
     inside = np.setdiff1d(np.arange(data.num_steps), data.stops - 1)[::10]
     still = type("Data", (), {"qvel": np.zeros(30)})
     computed = [_door(data.next_observations[step].astype(np.float64), still) for step in inside]

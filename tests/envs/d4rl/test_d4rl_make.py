@@ -50,7 +50,7 @@ def test_every_name_with_a_task_is_registered():
     for name in TASKS:
         spec = gymnasium.spec(name)
         assert spec.max_episode_steps == catalog.max_episode_steps(name)
-        assert spec.kwargs == {"name": name} and spec.entry_point == "offpcc.envs.d4rl.make:simulator"
+        assert spec.kwargs == {"name": name} and spec.entry_point == "offpcc.envs.d4rl.make:make_d4rl_simulator"
         assert spec.additional_wrappers[-1].name == "RecordedTask"
     assert not {name for name in catalog.FILES if name not in TASKS} & set(gymnasium.registry)
 

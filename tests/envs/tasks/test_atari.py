@@ -217,10 +217,12 @@ def test_clipped_rewards_are_those_of_learning_alone(algo):
     ones = torch.ones(2, 3, 1)
 
     def learned(scale, clip):
-        loading.load(None, ["Convolutional.kernels=(4,)", "Convolutional.strides=(4,)", "Convolutional.channels=(2,)"])
+        loading.load_gin_config(
+            None, ["Convolutional.kernels=(4,)", "Convolutional.strides=(4,)", "Convolutional.channels=(2,)"]
+        )
         given = {"clip_rewards": clip, "hidden_dims": (8,), "n_step": 1}
         if algo == "crdsac":
-            loading.load(
+            loading.load_gin_config(
                 None,
                 [
                     "Convolutional.kernels=(4,)",

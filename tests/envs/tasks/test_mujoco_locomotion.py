@@ -12,7 +12,7 @@ import pytest
 import offpcc.envs
 from offpcc.envs import rendering
 from offpcc.envs.rendering import has_screen
-from offpcc.envs.tasks.mujoco_locomotion import simulator
+from offpcc.envs.tasks.mujoco_locomotion import make_mujoco_simulator
 
 BODIES = {"hopper": 5, "walker2d": 8, "halfcheetah": 8, "ant": 13}  # numbers of positions
 SECONDS = 1e-6  # so short that differences are derivatives
@@ -153,7 +153,7 @@ def test_only_warnings_of_the_model_are_silenced(mujoco):
     said = []
     mujoco.set_mju_user_warning(said.append)
     try:
-        env = simulator("half_cheetah_v5:HalfCheetahEnv")
+        env = make_mujoco_simulator("half_cheetah_v5:HalfCheetahEnv")
         env.reset(seed=0)
         assert said == []
         env.unwrapped.data.qvel[:] = np.nan

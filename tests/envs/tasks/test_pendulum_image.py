@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import offpcc.envs  # noqa: F401
-from offpcc.envs.tasks.pendulum import PendulumImage, draw
+from offpcc.envs.tasks.pendulum import PendulumImage, draw_rod
 
 
 def observe(angle, velocity):
@@ -42,7 +42,7 @@ def test_the_velocity_is_hidden_and_the_angle_is_not():
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, 1.2, np.pi / 2, 2.5, np.pi, -0.7, -2.0])
 def test_the_angle_can_be_read_from_the_image(angle):
-    weight = draw(np.cos(angle), np.sin(angle))[0].astype(float)
+    weight = draw_rod(np.cos(angle), np.sin(angle))[0].astype(float)
     place = np.arange(40) - 19.5
     up = -(weight.sum(axis=1) * place).sum()
     left = -(weight.sum(axis=0) * place).sum()
@@ -51,20 +51,20 @@ def test_the_angle_can_be_read_from_the_image(angle):
 
 
 def test_edges_are_smooth():
-    image = draw(np.cos(0.3), np.sin(0.3))
+    image = draw_rod(np.cos(0.3), np.sin(0.3))
     assert ((image > 0) & (image < 255)).sum() > 20
 
 
 def test_mirrored_angles_give_mirrored_images():
-    np.testing.assert_array_equal(draw(0.6, 0.8)[0], draw(0.6, -0.8)[0, :, ::-1])
-    np.testing.assert_array_equal(draw(0.6, 0.8)[0], draw(-0.6, 0.8)[0, ::-1])
-    np.testing.assert_array_equal(draw(0.6, 0.8)[0], draw(0.8, 0.6)[0].T)
+    np.testing.assert_array_equal(draw_rod(0.6, 0.8)[0], draw_rod(0.6, -0.8)[0, :, ::-1])
+    np.testing.assert_array_equal(draw_rod(0.6, 0.8)[0], draw_rod(-0.6, 0.8)[0, ::-1])
+    np.testing.assert_array_equal(draw_rod(0.6, 0.8)[0], draw_rod(0.8, 0.6)[0].T)
 
 
 def test_a_rounding_error_changes_no_byte():
-    np.testing.assert_array_equal(draw(0.6, 0.8), draw(np.float32(0.6), np.float32(0.8)))
+    np.testing.assert_array_equal(draw_rod(0.6, 0.8), draw_rod(np.float32(0.6), np.float32(0.8)))
 
 
 @pytest.mark.parametrize(("cosine", "sine", "checksum"), [(0.6, 0.8, 2853056436), (-0.96, 0.28, 1893428475)])
 def test_the_bytes_are_these_on_every_machine(cosine, sine, checksum):
-    assert zlib.crc32(draw(cosine, sine).tobytes()) == checksum
+    assert zlib.crc32(draw_rod(cosine, sine).tobytes()) == checksum

@@ -18,7 +18,7 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
-from offpcc.envs.vector.workers import serve
+from offpcc.envs.vector.workers import serve_host
 from offpcc.training.experiment import build
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
@@ -273,7 +273,7 @@ def test_worker_processes_do_without_torch():
     code = "import sys, offpcc.envs.vector.workers; print(*{'torch', 'mujoco', 'offpcc.core'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-    assert serve.__module__ == "offpcc.envs.vector.workers"
+    assert serve_host.__module__ == "offpcc.envs.vector.workers"
 
 
 class OwnGenerator(Wander):

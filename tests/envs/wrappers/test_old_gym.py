@@ -6,7 +6,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.envs.check import examine
+from offpcc.envs.check import examine_env
 from offpcc.envs.wrappers.old_gym import OldGym
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import OK, WARNING
@@ -181,7 +181,7 @@ def test_a_new_environment_is_named(method, result, words):
 
 
 def test_the_doctor_finds_nothing(register):
-    assert {finding.level for finding in examine(register(), 200).findings} == {OK}
+    assert {finding.level for finding in examine_env(register(), 200).findings} == {OK}
 
 
 def test_the_doctor_finds_a_generator_that_no_seed_reaches(register):
@@ -192,7 +192,7 @@ def test_the_doctor_finds_a_generator_that_no_seed_reaches(register):
 
         seed = None
 
-    levels = {finding.check: finding.level for finding in examine(register(Deaf), 200).findings}
+    levels = {finding.check: finding.level for finding in examine_env(register(Deaf), 200).findings}
     assert levels["resume"] == WARNING
 
 

@@ -11,14 +11,15 @@ from matplotlib.image import imread
 
 import offpcc
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.cli.toy_model import ToyModel, draw, noise_of
+from offpcc.cli.toy_model import ToyModel, draw_predictions, noise_of
 from offpcc.data import Dataset
 from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
 from offpcc.launch import main
-from offpcc.networks.dynamics import MANY_ROWS, GaussianEnsemble
+from offpcc.networks.gaussian_ensemble import MANY_ROWS
 from offpcc.training import model_quality as model_quality_module
-from offpcc.training.dynamics import (
+from offpcc.training.model_quality import format_quality, model_quality
+from offpcc.training.model_training import (
     ModelFit,
     ModelTraining,
     Transitions,
@@ -29,7 +30,6 @@ from offpcc.training.dynamics import (
     read_model,
     save_model,
 )
-from offpcc.training.model_quality import lines, model_quality
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -77,35 +77,6 @@ def trained(fit):
     return fit.model
 
 
-def test_the_loss_is_the_gaussians_negative_log_likelihood():
-    torch.manual_seed(0)
-    net = GaussianEnsemble(3, 4, 2, (8,)).double()
-    x, y = torch.randn(3, 5, 4).double(), torch.randn(3, 5, 2).double()
-    predicted = net(x)
-    normal = torch.distributions.Normal(predicted.mean, (0.5 * predicted.log_variance).exp())
-    likelihood = -2 * normal.log_prob(y) - math.log(2 * math.pi)
-    bounds = 0.01 * (net.high.sum() - net.low.sum())
-    torch.testing.assert_close(net.loss(predicted, y), likelihood.mean((1, 2)).sum() + bounds)
-
-
-def test_the_log_variance_stays_within_its_bounds():
-    net = GaussianEnsemble(2, 1, 1, (4,))
-    with torch.no_grad():
-        net.net[-1].bias[..., 1] = torch.tensor([[1e3], [-1e3]])
-    log_variance = net(torch.zeros(2, 1, 1)).log_variance
-    assert log_variance[0].item() == pytest.approx(0.5, abs=1e-3)
-    assert log_variance[1].item() == pytest.approx(-10.0, abs=1e-3)
-
-
-@pytest.mark.parametrize("layer_norm", [False, True])
-def test_members_are_chosen_by_their_weights(layer_norm):
-    net = GaussianEnsemble(4, 3, 2, (8, 8), layer_norm=layer_norm, num_logits=1)
-    x = torch.randn(4, 6, 3)
-    whole, part = net(x), net(x[[2, 0]], torch.tensor([2, 0]))
-    for one, other in zip(whole, part, strict=True):
-        torch.testing.assert_close(one[[2, 0]], other)
-
-
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_a_step_of_one_network_a_row_is_that_of_all(activation):
     model = DynamicsModel(3, 2, hidden_dims=(16, 16), activation=activation, seed=1)
@@ -125,20 +96,6 @@ def test_a_step_of_one_network_a_row_is_that_of_all(activation):
         model.imagine(*given, torch.Generator().manual_seed(1), with_uncertainty=needed) for needed in (True, False)
     ]
     torch.testing.assert_close(drawn[0].next_observations, drawn[1].next_observations, rtol=1e-5, atol=1e-6)
-
-
-def test_many_rows_give_the_predictions_and_gradients_of_few():
-    """On a CPU, many rows pass through member by member, and few layer by layer."""
-    net, x = GaussianEnsemble(3, 4, 2, (8, 8)).double(), torch.randn(3, 2 * MANY_ROWS, 4, dtype=torch.float64)
-    members = torch.tensor([2, 0])
-    few = [net(part) for part in x.split(MANY_ROWS // 2, 1)]
-    torch.testing.assert_close(net(x)[:2], tuple(torch.cat(parts, 1) for parts in list(zip(*few, strict=True))[:2]))
-    torch.testing.assert_close(net(x[members], members).mean, net(x).mean[members])
-    target, gradients = torch.randn(3, 2 * MANY_ROWS, 2, dtype=torch.float64), []
-    for parts in (1, 4):
-        loss = sum(net.loss(net(a), b) for a, b in zip(x.chunk(parts, 1), target.chunk(parts, 1), strict=True)) / parts
-        gradients.append(torch.autograd.grad(loss, [*net.parameters()]))
-    torch.testing.assert_close(*gradients)
 
 
 def test_a_history_starts_with_its_episode():
@@ -364,7 +321,7 @@ def test_data_outside_of_the_models_are_counted():
     spread = data.rows.observations[data.rows.is_start].std(0)
     far = np.maximum(low - seen.min(0), seen.max(0) - high) / spread
     np.testing.assert_allclose(quality.beyond, far, rtol=0.01)
-    told = lines(quality, model)[-2:]
+    told = format_quality(quality, model)[-2:]
     assert [f"by up to {one:.2g} standard deviations" in line for one, line in zip(
         quality.beyond[np.argsort(-quality.outside)], told, strict=True)] == [True, True]  # fmt: skip
 
@@ -565,7 +522,7 @@ def test_the_toy_model_is_drawn(tmp_path):
 @pytest.mark.parametrize("between", [False, True])
 def test_a_picture_of_the_toy_model_shows_its_data_and_each_network(between):
     model = ToyModel(3, between)
-    top, bottom = draw(model, 200).axes
+    top, bottom = draw_predictions(model, 200).axes
     data, truth, *means = top.lines
     assert (len(data.get_xdata()), len(means), len(top.collections)) == (210 if between else 200, 3, 3)
     np.testing.assert_array_equal(truth.get_ydata(), np.sin(truth.get_xdata()))

@@ -1,4 +1,4 @@
-"""A call of foreign code can neither end the process nor change its settings."""
+"""A call of code outside offpcc can neither end the process nor change its settings."""
 
 import io
 import os
@@ -9,18 +9,18 @@ import sys
 import pytest
 
 from offpcc.utils.errors import UserError
-from offpcc.utils.foreign import ForeignCall, MisuseError
 from offpcc.utils.paths import import_own
+from offpcc.utils.process_guard import MisuseError, ProcessGuard
 from offpcc.utils.signals import Interrupted
 
 
 def test_a_process_ends_as_it_likes_outside_of_such_calls():
-    code = "import os; from offpcc.utils.foreign import ForeignCall\nwith ForeignCall(): pass\nos._exit(7)"
+    code = "import os; from offpcc.utils.process_guard import ProcessGuard\nwith ProcessGuard(): pass\nos._exit(7)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 7
 
 
 def test_so_does_a_process_that_such_a_call_forks():
-    with ForeignCall():
+    with ProcessGuard():
         child = os.fork()
         if child == 0:
             os._exit(7)
@@ -28,8 +28,8 @@ def test_so_does_a_process_that_such_a_call_forks():
 
 
 def test_calls_within_calls():
-    with pytest.raises(MisuseError, match=r"^called os\._exit\(3\)$"), ForeignCall():
-        with ForeignCall():
+    with pytest.raises(MisuseError, match=r"^called os\._exit\(3\)$"), ProcessGuard():
+        with ProcessGuard():
             pass
         os._exit(3)
 
@@ -37,9 +37,9 @@ def test_calls_within_calls():
 def test_a_call_in_one_thread_leaves_others_alone():
     code = "\n".join([
         "import os, threading",
-        "from offpcc.utils.foreign import ForeignCall",
+        "from offpcc.utils.process_guard import ProcessGuard",
         "def end(): os._exit(7)",
-        "with ForeignCall():",
+        "with ProcessGuard():",
         "    thread = threading.Thread(target=end)",
         "    thread.start()",
         "    thread.join(60)",
@@ -51,7 +51,7 @@ def test_all_that_was_changed_is_put_back(monkeypatch):
     torch, limit = pytest.importorskip("torch"), sys.getrecursionlimit()
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, io.StringIO())
-    with pytest.raises(MisuseError), ForeignCall():
+    with pytest.raises(MisuseError), ProcessGuard():
         torch.set_default_dtype(torch.float64)
         torch.set_grad_enabled(False)
         sys.setrecursionlimit(limit - 100)
@@ -63,7 +63,7 @@ def test_all_that_was_changed_is_put_back(monkeypatch):
 
 def test_a_signal_comes_before_what_was_changed():
     torch = pytest.importorskip("torch")
-    with pytest.raises(Interrupted), ForeignCall():
+    with pytest.raises(Interrupted), ProcessGuard():
         torch.set_default_dtype(torch.float64)
         raise Interrupted(signal.SIGTERM)
     assert torch.get_default_dtype() is torch.float32
@@ -74,7 +74,7 @@ def test_what_was_so_before_and_a_higher_limit_are_nobodys_fault(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     sys.stdout.close()
     try:
-        with ForeignCall():
+        with ProcessGuard():
             sys.setrecursionlimit(limit + 100)
     finally:
         sys.setrecursionlimit(limit)

@@ -34,7 +34,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, tell
+from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import NumpyGenerator
@@ -89,7 +89,7 @@ class Transitions:
             yield np.arange(start, min(start + BLOCK, len(self)))
 
 
-class Progress(NamedTuple):
+class ModelEpoch(NamedTuple):
     """What is known after an epoch of training."""
 
     epoch: int
@@ -189,7 +189,7 @@ class ModelFit:
         self.epoch = self.waited = 0
         self.best = np.full_like(self.errors(), np.inf)  # an earlier model has learned from a part of the holdout
         self.kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        self.progress: list[Progress] = []
+        self.progress: list[ModelEpoch] = []
 
     def _termination_weight(self) -> float:
         """Return the weight of a termination, which gives all of them together the weight of all other steps."""
@@ -258,7 +258,7 @@ class ModelFit:
         self.optimizer.step()
         return loss.detach()
 
-    def run_epoch(self) -> Progress:
+    def run_epoch(self) -> ModelEpoch:
         """Read the data once, keep the members that improved, and return the progress.
 
         Raises:
@@ -282,7 +282,7 @@ class ModelFit:
             self.kept[name][better] = parameter.detach()[better]
         self.waited = 0 if is_better.any() else self.waited + 1
         self.epoch += 1
-        progress = Progress(self.epoch, total / num_updates, self._joint(errors), self.waited)
+        progress = ModelEpoch(self.epoch, total / num_updates, self._joint(errors), self.waited)
         self.progress.append(progress)
         return progress
 
@@ -305,7 +305,7 @@ class ModelFit:
             "holdout_errors": self._joint(self.best),
             "elites": best.tolist(),
             **self._rewards(),
-            **(measure(model, self.data) if is_measured else {}),
+            **(measure_uncertainty(model, self.data) if is_measured else {}),
         }
         if model.termination == LEARNED:
             model.facts["termination_weight"] = self.termination_weight
@@ -358,7 +358,7 @@ class ModelFit:
         self.kept = {name: value.to(self.model.device) for name, value in state["kept"].items()}
         self.best = state["best"].numpy()
         self.epoch, self.waited = state["counts"]
-        self.progress = [Progress(*one) for one in state["progress"]]
+        self.progress = [ModelEpoch(*one) for one in state["progress"]]
 
 
 def statistics(data: Transitions, margin: float) -> dict[str, Array]:
@@ -421,7 +421,7 @@ def uncertainties(model: DynamicsModel, data: Transitions, indices: Array) -> Un
     return Uncertainty(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)))
 
 
-def measure(model: DynamicsModel, data: Transitions) -> dict[str, Any]:
+def measure_uncertainty(model: DynamicsModel, data: Transitions) -> dict[str, Any]:
     """Return mean, standard deviation and quantiles of each uncertainty over the data, or over a part of large data."""
     indices = np.arange(len(data)) if len(data) <= MOST_MEASURED else np.linspace(
         0, len(data) - 1, MOST_MEASURED).astype(np.int64)  # fmt: skip
@@ -435,7 +435,7 @@ def spread(values: Array) -> dict[str, float]:
     return {"mean": float(values.mean()), "std": float(values.std()), **quantiles}
 
 
-def describe(values: Mapping[str, float]) -> str:
+def describe_spread(values: Mapping[str, float]) -> str:
     """Return the result of `spread` as text."""
     return (
         f"mean {values['mean']:.4g}, std {values['std']:.4g}, median {values['0.5']:.4g}, 90 % {values['0.9']:.4g}, "
@@ -443,7 +443,7 @@ def describe(values: Mapping[str, float]) -> str:
     )
 
 
-def digest(data: OfflineDataset) -> str:
+def hash_data(data: OfflineDataset) -> str:
     """Return a short digest of recorded data as an agent sees them, by which a run finds the model of its data."""
     return hashlib.sha256(comparable(data.identity).encode()).hexdigest()[:16]
 
@@ -509,7 +509,7 @@ def find_or_train(
     Raises:
         UserError: the data are not suited to a model, or the folder cannot be written.
     """
-    folder, wanted = models_folder(), digest(data)
+    folder, wanted = models_folder(), hash_data(data)
     new = build_model(data, DynamicsModel, names, device, seed, settings)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
@@ -521,14 +521,14 @@ def find_or_train(
             try:
                 content = read_model(file)
             except FileError as error:
-                tell(f"{error}; this file is left out")
+                print_to_stderr(f"{error}; this file is left out")
                 continue
             found = content["class"].get("arguments", {})
             is_same = all(found.get(name) == value for name, value in asked.items() if name not in ("device", "seed"))
             if content["facts"].get("digest") != wanted or not is_same:
                 continue
             if content["training"] is None:
-                tell(f"model {file}")
+                print_to_stderr(f"model {file}")
                 return model_of(content, file, device)
             if file.name.startswith(own.stem):
                 unfinished = file, content
@@ -543,13 +543,15 @@ def find_or_train(
         while found is None and file.exists():  # of other settings
             number += 1
             file = own.with_name(f"{own.stem}-{number}.pt")
-        tell(f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}")
+        print_to_stderr(
+            f"there is no model of {data.name} with these settings in {folder}, so it is trained first, into {file}"
+        )
         fit = ModelFit(new, data.rows, training, seed)
         begun = None if found is None else found[1]["training"]
         if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training)["arguments"]):
             fit.load_state_dict(begun)
-        announce(new, fit, data, tell)
-        train_to_file(fit, file, tell)
+        announce(new, fit, data, print_to_stderr)
+        train_to_file(fit, file, print_to_stderr)
     return new
 
 
@@ -569,7 +571,7 @@ def lock_of_training(folder: Path, name: str) -> Iterator[None]:
                 break
             except FolderInUseError:
                 if not attempt:
-                    tell(f"another process trains this model in {folder}; waiting until it ends")
+                    print_to_stderr(f"another process trains this model in {folder}; waiting until it ends")
                 signals.poll()
                 time.sleep(SECONDS_BETWEEN_LOOKS)
             except OSError as error:
@@ -585,7 +587,7 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> Dy
     Raises:
         UserError: it was.
     """
-    if model.facts.get("digest") != digest(data):
+    if model.facts.get("digest") != hash_data(data):
         raise UserError(
             f"{file} is a model of {model.facts.get('identity', 'other data')}, and these are {data.identity}; give "
             f"the data, the environment and the settings of the data that it was begun with"
@@ -677,7 +679,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
     model.action_range = data.action_range
     model.facts = {
         "name": data.name,
-        "digest": digest(data),
+        "digest": hash_data(data),
         "identity": data.identity,
         "rule": known if termination == KNOWN else "",
     }
