@@ -2,10 +2,11 @@
 
     python tests/same_numbers.py record numbers.json
     python tests/same_numbers.py compare numbers.json
+    python tests/same_numbers.py record some.json sac rdqn crdqn
 
-For each name of ``--algo``, online and from data, with a fixed seed: the table of two epochs without its columns of
-time, then 20 updates: each batch, its losses, the parameters after it, and actions at the end. A change that must not
-alter numbers is recorded before and compared after. Takes some minutes on one core.
+For each name of ``--algo``, or those that are given, online and from data, with a fixed seed: the table of two epochs
+without its columns of time, then 20 updates: each batch, its losses, the parameters after it, and actions at the end. A
+change that must not alter numbers is recorded before and compared after. Takes some minutes on one core.
 """
 
 import hashlib
@@ -16,6 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+import atari_shards
+import tiny_atari
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
@@ -29,7 +34,13 @@ SETTINGS = (
     "train.update_after=200",
     "train.updates_per_step=0.05",
 )
-VECTORS, IMAGES = "pendulum-p-v0", "pendulum-img-v0"
+# (is_discrete, images) -> the task, the shape of its observations, its number of actions
+TASKS = {
+    (False, False): ("pendulum-p-v0", (2,), 1),
+    (False, True): ("pendulum-img-v0", (1, 40, 40), 1),
+    (True, False): ("cartpole-p-v0", (2,), 2),
+    (True, True): (tiny_atari.ID, (4, atari_shards.SIDE, atari_shards.SIDE), 4),
+}
 
 
 class Rows:
@@ -61,17 +72,20 @@ def digest(*arrays):
     return found.hexdigest()[:16]
 
 
-def recorded(images):
+def recorded(is_discrete, images):
     """A data set of six episodes of random numbers."""
     generator = np.random.default_rng(7)
-    num, shape = 240, (1, 40, 40) if images else (2,)
+    num, (_, shape, num_actions) = 240, TASKS[is_discrete, images]
     observations = generator.normal(size=(num, *shape)).astype(np.float32)
     if images:
         observations = generator.integers(0, 256, (num, *shape), np.uint8)
+    actions = generator.uniform(-0.9, 0.9, (num, 1)).astype(np.float32)
+    if is_discrete:
+        actions = generator.integers(0, num_actions, num)
     ends = np.arange(1, num + 1) % 40 == 0
     return offpcc.Dataset.from_arrays(
         observations=observations,
-        actions=generator.uniform(-0.9, 0.9, (num, 1)).astype(np.float32),
+        actions=actions,
         rewards=generator.normal(size=num).astype(np.float32),
         terminations=ends & (np.arange(num) % 80 == 39),
         truncations=ends & (np.arange(num) % 80 == 79),
@@ -85,12 +99,12 @@ def parameters(algorithm):
 
 def numbers(name, online):
     """What one algorithm computes."""
-    images = TABLE[name].images
+    is_discrete, images = ALGORITHMS[name].is_discrete, TABLE[name].images
     torch.set_num_threads(1)
     offpcc.configure("test/template_short.gin", *SETTINGS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        env, dataset = IMAGES if images else VECTORS, None if online else recorded(images)
+        env, dataset = TASKS[is_discrete, images][0], None if online else recorded(is_discrete, images)
         learner = offpcc.build(env, name, seed=3, dataset=dataset)
     table = Rows()
     learner.train(logger=table)
@@ -117,12 +131,14 @@ def numbers(name, online):
     return {"table": table.rows, "updates": updates, "actions": digest(*actions)}
 
 
-def main(verb, file):
+def main(verb, file, *names):
     """Record or compare; the number of algorithms that differ."""
     known = json.loads(Path(file).read_text()) if verb == "compare" else {}
     found, differ = {}, 0
-    for name in (name for name, cls in ALGORITHMS.items() if not cls.is_discrete):  # its tasks have continuous actions
-        for online in (True, False):
+    for name in names or ALGORITHMS:
+        cls = ALGORITHMS[name]
+        needs_data = cls.imagination is not None and not cls.trains_model
+        for online in (False,) if needs_data else (True, False):
             key = f"{name} {'online' if online else 'offline'}"
             if verb == "compare" and key not in known:
                 print(key, "is not in the record", flush=True)

@@ -123,7 +123,7 @@ def settings_for(owner, function):
     """The algorithm, the environment and the bindings with which a class takes part."""
     bindings, algo = dict(SMALL), ALGORITHMS.get(owner, "sac")
     if isinstance(function, type) and issubclass(function, ActorCritic) and function.__name__ != "DeterministicPolicy":
-        named = {"ActorCritic": "sac", "TD3BC": "td3_bc", "ValueBased": "dqn", "DiscreteActions": "dqn"}
+        named = {"ActorCritic": "sac", "TD3BC": "td3_bc", "ValueBased": "dqn"}
         algo = named.get(owner, owner.lower().replace("discrete", "d"))
     elif owner == "DeterministicPolicy":
         algo = "ddpg"

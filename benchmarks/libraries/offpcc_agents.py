@@ -158,7 +158,7 @@ def _games(case: Case) -> Work:
     if case.algorithm == "cdqn":
         settings += ["environments.num_envs = 1", "ActorCritic.n_step = 1", "DQN.double = False"]
         settings += ["train.update_every = 4", "train.updates_per_step = 0.25"]
-        settings += ["DiscreteActions.target_update_interval = 250", "ValueBased.epsilon_steps = 0"]
+        settings += ["ActorCritic.target_update_interval = 250", "ValueBased.epsilon_steps = 0"]
     offpcc.configure(f"discrete/atari_{case.algorithm.removeprefix('c')}.gin", *settings)
     learner = offpcc.build(case.env, case.algorithm, seed=1, threads=None)
     given = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}

@@ -84,7 +84,8 @@ __all__ = [
 ]
 
 
-# An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`.
+# An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`
+# or, for discrete actions, in `configs/discrete`.
 variants.add(DDPG, "ddpg", recurrent="dpg")
 variants.add(TD3, "td3")
 variants.add(SAC, "sac")

@@ -76,7 +76,13 @@ class Acting(Construction):
         return None if deterministic else self.exploration_noise(num_envs)
 
     def exploration_noise(self, num_envs: int) -> np.ndarray:
-        """Return the noise of the actor's `choose` for N environments, (N, A) in float32."""
+        """Return the noise of the actor's `choose` for N environments, (N, A) in float32.
+
+        For discrete actions, it is Gumbel noise: an actor's logits plus this noise are largest for a sample of the
+        policy.
+        """
+        if self.is_discrete:
+            return self.noise_scale * self.noise.gumbel(num_envs, self.action_dim)
         return self.noise_scale * self.noise.array(num_envs, self.action_dim)
 
     def count_steps(self, num_steps: int) -> None:
@@ -155,8 +161,11 @@ class Acting(Construction):
         return of_policy, recorded
 
     def squashed(self, h: Summaries) -> Tensor | None:
-        """Return the deterministic actions (B, T, A), or the tanh that forms them; None if not `acts_by_actor`."""
-        if not self.acts_by_actor:
+        """Return the deterministic actions (B, T, A), or the tanh that forms them.
+
+        It is None if not `acts_by_actor`, and for discrete actions, which have no bounds.
+        """
+        if self.is_discrete or not self.acts_by_actor:
             return None
         action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
         return action.view(*h.pi.shape[:2], -1)

@@ -94,8 +94,7 @@ class ActorCritic(Acting, Construction):
         with torch.no_grad():
             target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped(True)), q
             if self.critic_encoders:
-                encoders = self.target_critic_encoders
-                own = [self.with_states(read(part, features=target_shared), batch) for part in encoders]
+                own = [self.with_states(read(e, features=target_shared), batch) for e in self.target_critic_encoders]
                 target_q = torch.stack(own)
             next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)
@@ -133,5 +132,6 @@ class ActorCritic(Acting, Construction):
         return batch.weighted_mean(penalty(error)).sum(), stats
 
     def update_targets(self) -> None:
-        """Update all target networks by Polyak averaging."""
-        self._targets.update(self.nonfinite_guard.found_inf)
+        """Update all target networks by Polyak averaging, if this is one of the updates that do."""
+        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
+            self._targets.update(self.nonfinite_guard.found_inf)

@@ -23,6 +23,7 @@ from offpcc.config.validation import (
     NonnegativeNumber,
     Number,
     NumParts,
+    PositiveInteger,
     PositiveNumber,
     Rule,
     Scaling,
@@ -33,7 +34,9 @@ from offpcc.config.validation import (
 )
 from offpcc.core import Batch, PackedDict, Summaries, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
+from offpcc.networks.actors import DiscreteActor
 from offpcc.networks.augmentation import Augmentation, RandomShift
+from offpcc.networks.critics import DiscreteCritics
 from offpcc.networks.encoders import Builder, EncoderBuilder, UnsuitedEncoderError, build_encoder
 from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
@@ -45,7 +48,7 @@ from offpcc.utils.spaces import OneHot, action_size
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
 CRITICS_ONLY = (
-    *("gamma", "polyak", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
+    *("gamma", "polyak", "target_update_interval", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
     *("n_step", "reward_scale", "reward_shift"),
 )
 CRITIC_INPUTS = ("history", "state", "history+state")
@@ -127,11 +130,16 @@ def check_actions(algorithm: Any, space: spaces.Space[Any], name: str = "the env
     """
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
-        other = algorithm.counterpart or ("dcql" if algorithm.is_offline else "dsac")
         raise UserError(
-            f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose {other}, or another "
-            f"algorithm for these"
+            f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose "
+            f"{other_kind(algorithm)}, or another algorithm for these"
         )
+
+
+def other_kind(algorithm: Any) -> str:
+    """Return the name of the algorithm to propose for the other kind of actions."""
+    online, offline = ("sac", "cql") if algorithm.is_discrete else ("dsac", "dcql")
+    return algorithm.counterpart or (offline if algorithm.is_offline else online)
 
 
 class Construction:
@@ -145,7 +153,9 @@ class Construction:
         device: device of the networks.
         seed: seed of the initial weights and of the algorithm's own noise.
         gamma: discount per step.
-        polyak: share of its old value that a target keeps in each update.
+        polyak: share of its old value that a target keeps when it is updated.
+        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
+            networks.
         lr: learning rate of all networks, a number or a schedule.
         actor_lr: learning rate of the actor, if different.
         encoder_lr: learning rate of all encoders, if different.
@@ -181,8 +191,8 @@ class Construction:
     acts_by_critics: ClassVar[bool] = False
     acts_by_values: ClassVar[bool] = False  # whether the actor is the Q network itself, as in DQN
     parts_of_actor: ClassVar[tuple[str, ...]] = ()  # attributes whose modules are parts of others
-    is_discrete: ClassVar[bool] = False  # whether actions are discrete
-    # The algorithm to propose for the other kind of actions; default: dsac, or dcql for recorded data.
+    is_discrete: ClassVar[bool] = False  # whether actions are discrete; then, networks and batches have one-hot ones
+    # The algorithm to propose for the other kind of actions; default: see `other_kind`.
     counterpart: ClassVar[str | None] = None
     reads_next = True  # whether losses read the policy's summary of the next observation; else it may be NaN
     target_reads_now: ClassVar[bool] = True  # whether losses read that of the targets of the observation itself
@@ -214,6 +224,7 @@ class Construction:
         seed: int = 0,
         gamma: Fraction = 0.99,
         polyak: Fraction = 0.995,
+        target_update_interval: PositiveInteger = 1,
         lr: Rate = 3e-4,
         actor_lr: Rate | None = None,
         encoder_lr: Rate | None = None,
@@ -235,7 +246,7 @@ class Construction:
             )
         networks, self.execution = build_option_group(NetworkOptions, options), build_option_group(Execution, options)
         self.device = torch.device(device)
-        self.gamma, self.n_step = gamma, n_step
+        self.gamma, self.n_step, self.target_update_interval = gamma, n_step, target_update_interval
         self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards
         if clip_rewards and self.reads_returns:
             raise UserError(
@@ -439,11 +450,15 @@ class Construction:
         return torch.cat([observations[..., : shape.num_numbers], *(image.flatten(2) for image in images)], -1)
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
-        """Return the policy network."""
+        """Return the policy network; default: for discrete actions, the logits of a policy."""
+        if self.is_discrete:
+            return DiscreteActor(summary_dim, self.action_dim, hidden_dims)
         raise NotImplementedError
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Sequence[int]) -> Any:
         """Return the critics."""
+        if self.is_discrete:
+            return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims)
         return Critics(num, summary_dim, self.action_dim, hidden_dims)
 
     def build_heads(self, summary_dim: int, hidden_dims: Sequence[int]) -> None:

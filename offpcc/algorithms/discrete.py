@@ -1,4 +1,4 @@
-"""Base classes of algorithms for discrete actions: `DiscreteActions`, and `ValueBased` for those of a Q network."""
+"""`ValueBased`: the base class of algorithms for discrete actions that act by their Q network."""
 
 from typing import Any
 
@@ -7,67 +7,12 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NonnegativeNumber, PositiveInteger
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, NonnegativeNumber
 from offpcc.core import Batch, Memory, Stats, Step, Summaries
-from offpcc.networks.actors import DiscreteActor, ValueActor
+from offpcc.networks.actors import ValueActor
 from offpcc.networks.critics import DiscreteCritics, of_actions
 
 FAR = 1e9  # above every difference of Q values: added to the score of an action, it makes this the chosen one
-
-
-@configurable
-class DiscreteActions(ActorCritic):
-    """Base class of algorithms for discrete actions. The actor gives the logits of a policy.
-
-    Batches and `act` hold one-hot actions.
-
-    Args:
-        observation_space: see `ActorCritic`.
-        action_space: see `ActorCritic`.
-        target_update_interval: number of updates for each update of the targets; with ``polyak = 0``, this copies the
-            networks.
-        kwargs: see `ActorCritic`.
-    """
-
-    is_discrete = True
-    counterpart = "sac"
-    target_reads_now = False
-
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        *,
-        target_update_interval: PositiveInteger = 1,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(observation_space, action_space, **kwargs)
-        self.target_update_interval = target_update_interval
-
-    def unused_parameters(self) -> dict[str, str]:
-        """See `ActorCritic`."""
-        idle = () if self.has_critics else ("target_update_interval",)
-        return super().unused_parameters() | dict.fromkeys(idle, "there are no critics")
-
-    def update_targets(self) -> None:
-        """Update the targets, if this is one of the updates that do."""
-        if self.critic_optimizer.num_updates % self.target_update_interval == 0:
-            super().update_targets()
-
-    def build_actor(self, summary_dim: int, hidden_dims: Any) -> nn.Module:
-        """Return the policy network."""
-        return DiscreteActor(summary_dim, self.action_dim, hidden_dims)
-
-    def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
-        """Return the Q networks."""
-        return DiscreteCritics(num, summary_dim, self.action_dim, hidden_dims)
-
-    def exploration_noise(self, num_envs: int) -> np.ndarray:
-        """Return Gumbel noise (N, A): the actor's logits plus this noise are largest for a sample of the policy."""
-        return self.noise_scale * self.noise.gumbel(num_envs, self.action_dim)
-
-    def squashed(self, h: Summaries) -> None:
-        """Return None: discrete actions have no bounds."""
 
 
 class EpsilonGreedy:
@@ -97,7 +42,7 @@ class EpsilonGreedy:
 
 
 @configurable
-class ValueBased(DiscreteActions):
+class ValueBased(ActorCritic):
     """Base class of algorithms for discrete actions that act by their Q network, greedily or epsilon-greedily.
 
     Args:
@@ -116,7 +61,8 @@ class ValueBased(DiscreteActions):
         kwargs: see `ActorCritic`.
     """
 
-    has_critics = True
+    is_discrete = True
+    target_reads_now = False
     acts_by_values = acts_by_critics = True
     parts_of_actor = ("critics", "critic_encoders")
     default_num_critics = 1

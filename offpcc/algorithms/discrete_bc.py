@@ -6,7 +6,7 @@ Tianshou's and d3rlpy's examples, without their penalty of large logits.
 
 from torch import Tensor
 
-from offpcc.algorithms.discrete import DiscreteActions
+from offpcc.algorithms.base import ActorCritic
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks.actors import DiscreteActor
@@ -14,11 +14,11 @@ from offpcc.networks.critics import of_actions
 
 
 @configurable
-class DiscreteBC(DiscreteActions):
+class DiscreteBC(ActorCritic):
     """Behaviour cloning of discrete actions: an actor without critics. Arguments: see `ActorCritic`."""
 
     has_critics = False
-    is_offline = normalizes_recorded = True
+    is_discrete = is_offline = normalizes_recorded = True
     counterpart = "bc"
     stat_names = ("actor_loss",)
     actor: DiscreteActor

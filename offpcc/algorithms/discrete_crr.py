@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.discrete import DiscreteActions
+from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.discrete_cql import conservative_gap
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber, PositiveNumber, one_of
@@ -26,7 +26,7 @@ from offpcc.networks.critics import DiscreteCritics, of_actions
 
 
 @configurable
-class DiscreteCRR(DiscreteActions):
+class DiscreteCRR(ActorCritic):
     """Critic Regularized Regression for discrete actions, Wang et al. 2020 (arXiv:2006.15134).
 
     Args:
@@ -40,7 +40,8 @@ class DiscreteCRR(DiscreteActions):
         kwargs: see `ActorCritic`.
     """
 
-    is_offline = normalizes_recorded = True
+    is_discrete = is_offline = normalizes_recorded = True
+    target_reads_now = False
     counterpart = "crr"
     default_actor_q = None
     stat_names = ("critic_loss", "actor_loss", "q", "gap", "advantage_weight")

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.components import Temperature
-from offpcc.algorithms.discrete import DiscreteActions, chosen_values
+from offpcc.algorithms.discrete import chosen_values
 from offpcc.algorithms.optim import Optimizer, Rate
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Flag, Fraction, NonnegativeNumber
@@ -23,7 +24,7 @@ from offpcc.utils.errors import UserError
 
 
 @configurable
-class DiscreteSAC(DiscreteActions):
+class DiscreteSAC(ActorCritic):
     """Soft Actor-Critic for discrete actions, Christodoulou 2019 (arXiv:1910.07207).
 
     Args:
@@ -36,6 +37,8 @@ class DiscreteSAC(DiscreteActions):
         kwargs: see `ActorCritic`.
     """
 
+    is_discrete = True
+    target_reads_now = False
     stat_names = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
     actor: DiscreteActor
     critics: DiscreteCritics

@@ -23,7 +23,8 @@ class TD3(DDPG):
         action_space: see `ActorCritic`.
         target_noise: standard deviation of the smoothing noise on target actions.
         noise_clip: bound of that noise.
-        policy_delay: number of critic updates for each update of actor and targets.
+        policy_delay: number of critic updates for each update of actor and targets. With a `target_update_interval`,
+            targets move in updates whose number is a multiple of both.
         kwargs: see `DeterministicPolicy` and `ActorCritic`.
     """
 

@@ -18,6 +18,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.construction import other_kind
 from offpcc.config.registry import configurable
 from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.augmentation import RandomShift
@@ -102,13 +103,13 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         other = kind.name.removeprefix("c") if kind.images else f"c{kind.name}"
         attributes = {"default_encoder": Identity, **kind.attributes, "__module__": __name__}
         attributes["__doc__"] = f"{cls.__name__}. {kind.text}"
-        attributes["counterpart"] = kind.name.format(cls.counterpart or ("dcql" if cls.is_offline else "dsac"))
+        attributes["counterpart"] = kind.name.format(other_kind(cls))
         attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = AlgorithmEntry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant
     if remembers:
-        cls.counterpart = f"r{cls.counterpart}"
+        cls.counterpart = f"r{other_kind(cls)}"
 
 
 if TYPE_CHECKING:

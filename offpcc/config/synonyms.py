@@ -67,13 +67,8 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("discount discount_factor", "ActorCritic.gamma"),
     ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
     (
-        "target_update_interval target_network_frequency target_update_freq",
-        "ActorCritic.polyak",
-        "targets move a little in every update, so there is no interval",
-    ),
-    (
-        "DiscreteActions.target_network_frequency DiscreteActions.target_update_freq",
-        "DiscreteActions.target_update_interval",
+        "target_network_frequency target_update_freq",
+        "ActorCritic.target_update_interval",
         "it counts updates; polyak = 0 copies the networks",
     ),
     ("max_gradient_norm clip_grad_norm", "ActorCritic.max_grad_norm"),

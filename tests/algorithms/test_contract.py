@@ -33,7 +33,6 @@ from offpcc.algorithms import (
     ReBRAC,
 )
 from offpcc.algorithms.agent import load_actor, save_actor
-from offpcc.algorithms.discrete import DiscreteActions
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
@@ -758,6 +757,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     tried |= {
         **({} if case.cls.acts_by_values else {"num_critics": 4}),
         "layer_norm": not case.cls.default_layer_norm,
+        "target_update_interval": 3,
         "n_step": 2,
         "reward_scale": 3.0,
         "reward_shift": 1.0,
@@ -773,8 +773,6 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}
     if case.cls.acts_by_values:
         tried["actor_lr"] = 0.3
-    if issubclass(case.cls, DiscreteActions):
-        tried["target_update_interval"] = 2
     if issubclass(case.cls, DiscreteSAC):
         options, tried = {"autotune": True}, {**tried, "target_entropy_ratio": 0.9, "alpha_lr": 0.3}
     if issubclass(case.cls, DiscreteCRR):
@@ -810,7 +808,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
 # Saving ---------------------------------------------------------------------------------------------------------
 
 OPTIONS = {"lr": LinearDecay(1e-2, 1e-3, 10), "actor_lr": 3e-3, "max_grad_norm": 1.0}
-OPTIONS_OF_CRITICS = {"layer_norm": True, "n_step": 3, "reward_scale": 0.5}
+OPTIONS_OF_CRITICS = {"layer_norm": True, "n_step": 3, "reward_scale": 0.5, "target_update_interval": 2}
 
 
 def options_of(case):

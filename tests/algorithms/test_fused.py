@@ -102,6 +102,7 @@ OPTIONS = [
     {"encoder": WITH_PAST},
     {"lr": LinearDecay(1e-3, 0.0, 30), "actor_lr": LinearDecay(3e-3, 1e-4, 40)},
     {"gamma": 0.7, "reward_scale": 0.3, "reward_shift": -1.0},
+    {"target_update_interval": 3, "polyak": 0.0},
 ]
 OF_SAC = [
     {"autotune": False, "alpha": 0.3},

@@ -10,35 +10,11 @@ import gin
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
+from torch.nn.functional import one_hot
 
 from offpcc import algorithms
-from offpcc.algorithms import (
-    ALGORITHMS,
-    AWAC,
-    BC,
-    BCQ,
-    COMBO,
-    CQL,
-    CRR,
-    DDPG,
-    EDAC,
-    FQL,
-    FUSED_UPDATES,
-    IQL,
-    MBPO,
-    MOPO,
-    NEUBAY,
-    RLPD,
-    SAC,
-    SACN,
-    TD3,
-    TD3BC,
-    CalQL,
-    MOReL,
-    ReBRAC,
-    base,
-)
+from offpcc.algorithms import ALGORITHMS, BC, CQL, FUSED_UPDATES, SAC, base
 from offpcc.algorithms.optim import Optimizer, PolyakAverage
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
@@ -48,13 +24,15 @@ from offpcc.networks import Recurrent
 from offpcc.utils.errors import UserError
 
 FOLDER = Path(algorithms.__file__).parent
-IN_A_MODEL = [MBPO, MOPO, MOReL, COMBO, NEUBAY]
-PAGES = [DDPG, TD3, SAC, BC, TD3BC, IQL, CQL, BCQ, AWAC, CRR, SACN, EDAC, ReBRAC, CalQL, FQL, RLPD, *IN_A_MODEL]
+VARIANTS = "offpcc.algorithms.variants"  # the module of generated classes
+PAGES = [cls for cls in ALGORITHMS.values() if cls.__module__ != VARIANTS]
 
 
-def batch():
+def batch(is_discrete):
     draw = torch.Generator().manual_seed(0)
     parts = torch.randn(4, 4, 3, generator=draw), torch.rand(4, 3, 2, generator=draw), torch.randn(4, 3, 1)
+    if is_discrete:
+        parts = parts[0], one_hot(parts[1].argmax(-1), 2).float(), parts[2]
     ones = torch.ones(4, 4, 1), torch.ones(4, 3, 1)
     first, following = (torch.zeros(4, 2), torch.zeros(4, 1)), {"next_actions": parts[1], "has_next_action": ones[1]}
     following |= {"returns_to_go": parts[2], "discounts_to_go": ones[1]}
@@ -70,10 +48,12 @@ def file_of(cls):
 def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, precision, monkeypatch):
     memory = functools.partial(Recurrent, hidden_dim=4, num_layers=1)
     encoder = {"shared_encoder" if name.endswith("_s") else "encoder": memory} if TABLE[name].memory else {}
-    box = Box(-np.inf, np.inf, (3,), np.float32), Box(-1, 1, (2,), np.float32)
-    agent = ALGORITHMS[name](*box, hidden_dims=(4,), fused=False if encoder else None, precision=precision, **encoder)
+    cls = ALGORITHMS[name]
+    spaces = Box(-np.inf, np.inf, (3,), np.float32), Discrete(2) if cls.is_discrete else Box(-1, 1, (2,), np.float32)
+    agent = cls(*spaces, hidden_dims=(4,), precision=precision, **encoder)
     agent._fused = None
-    pages = {file_of(cls) for cls in type(agent).__mro__ if cls in PAGES} | {Path(base.__file__)}
+    parents = [other for other in cls.__mro__ if issubclass(other, base.ActorCritic) and other.__module__ != VARIANTS]
+    pages = {file_of(parent) for parent in parents}
     callers = {}
 
     def record(what, function):
@@ -94,9 +74,11 @@ def test_only_the_pages_and_the_base_run_between_an_update_and_its_losses(name, 
     monkeypatch.setattr(Optimizer, "minimize", record("minimize", Optimizer.minimize))
     monkeypatch.setattr(PolyakAverage, "update", record("targets", PolyakAverage.update))
     for _ in range(2):  # TD3's actor takes part in every second update
-        agent.update_networks(batch())
-    assert {"prepare", "summarize", "minimize", "actor_loss"} <= callers.keys()
-    assert name == "bc" or {"critic_loss", "td_loss", "td_target", "targets"} <= callers.keys()
+        agent.update_networks(batch(cls.is_discrete))
+    assert {"prepare", "summarize", "minimize"} <= callers.keys()
+    assert cls.acts_by_values or "actor_loss" in callers
+    assert not cls.has_critics or {"critic_loss", "td_target", "targets"} <= callers.keys()
+    assert not cls.has_critics or {"td_loss", "quantile_loss"} & callers.keys()
     for what, files in callers.items():
         assert files and set(files) <= pages, f"{what}: {files}"
 
@@ -111,12 +93,18 @@ def depth(cls):
     return max((1 + depth(parent) for parent in cls.__bases__ if parent is not object), default=0)
 
 
+def remembers(cls):
+    """Whether the algorithm itself has a memory, as R2D2 has."""
+    return cls.default_encoder is Recurrent
+
+
 @pytest.mark.parametrize("cls", PAGES)
 def test_inheritance_is_at_most_four_deep(cls):
     assert depth(cls) <= 4
     named = [other for other in ALGORITHMS.values() if other is not cls and other.__bases__ == (cls,)]
-    variants = [other for other in named if other.__module__ == "offpcc.algorithms.variants"]
-    assert len(variants) == (2 if cls in IN_A_MODEL else 5)
+    variants = [other for other in named if other.__module__ == VARIANTS]
+    of_images = 0 if cls.imagination is not None else 2 + (not remembers(cls))
+    assert len(variants) == of_images + (1 if remembers(cls) else 2)
     assert all(not {"inner_update", "update_networks"} & vars(other).keys() for other in variants), "attributes alone"
 
 
@@ -139,7 +127,10 @@ def test_a_new_algorithm_is_a_page_and_a_row(cls):
         if cls.__name__ in named:
             assert file in children | {FOLDER / "__init__.py", FOLDER / "fused" / "__init__.py"}, file
     short = next(name for name, other in ALGORITHMS.items() if other is cls)
-    assert (FOLDER.parents[1] / "configs" / "algorithms" / f"{short}.gin").is_file()
+    config = f"discrete/atari_{short}" if cls.is_discrete else f"algorithms/{short}"
+    if file_of(cls).name == "pessimism.py":  # one page and one config for four modes
+        config = "model_based/modes"
+    assert (FOLDER.parents[1] / "configs" / f"{config}.gin").is_file()
 
 
 def test_groups_of_arguments_are_known_by_their_names(capsys):

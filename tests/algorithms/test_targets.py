@@ -1,6 +1,7 @@
-"""Targets of users' networks: batch norm's statistics follow, and dropout is off."""
+"""Targets: when they move; in users' networks, batch norm's statistics follow, and dropout is off."""
 
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from gymnasium.spaces import Box
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from offpcc.algorithms import CQL, SAC, TD3
+from offpcc.algorithms import BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3
 from offpcc.algorithms.optim import PolyakAverage
 from offpcc.core import Batch
+from offpcc.networks import Recurrent
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
 
@@ -62,6 +64,51 @@ def test_targets_copy_the_statistics_of_batch_norm_and_have_no_dropout(cls, wher
     one, other = (agent.summarize(prepared) for _ in range(2))
     assert torch.equal(one.target_q, other.target_q), "no dropout"
     assert not torch.equal(one.q, other.q)
+
+
+def made_of(agent):
+    """Copies of the critics' weights, and those of their targets."""
+    networks = (agent.critic_encoders, agent.critics), (agent.target_critic_encoders, agent.target_critics)
+    return ([p.clone() for part in parts for p in part.parameters()] for parts in networks)
+
+
+def equal(ours, theirs):
+    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+MEMORY = functools.partial(Recurrent, hidden_dim=4, num_layers=1)
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"fused": False}, {"encoder": MEMORY}], ids=",".join)
+@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, IQL, CQL, BCQ])
+def test_targets_are_copied_in_each_third_update(cls, options):
+    """Also after a state was saved and loaded in between."""
+    if options.get("fused") and cls not in FUSED_UPDATES:
+        options = {}  # the plain update
+    delay = {"policy_delay": 1} if cls is TD3 else {}
+    agent, resumed = (
+        cls(*BOXES, hidden_dims=(8,), polyak=0.0, target_update_interval=3, **delay, **options) for _ in range(2)
+    )
+    for number in range(1, 8):
+        given, (_, before) = batch(number), made_of(agent)
+        agent.update_networks(given)
+        critics, targets = made_of(agent)
+        assert equal(targets, critics if number % 3 == 0 else before) and not equal(critics, before)
+        if number == 4:
+            resumed.load_state_dict(copy.deepcopy(agent.state_dict()))
+        if number > 4:
+            resumed.update_networks(given)
+            assert all(map(equal, made_of(resumed), (critics, targets)))
+
+
+def test_targets_that_wait_for_the_actor_wait_for_both():
+    agent, moved = TD3(*BOXES, hidden_dims=(8,), target_update_interval=3, policy_delay=2), []
+    for number in range(1, 13):
+        _, before = made_of(agent)
+        agent.update_networks(batch(number))
+        _, targets = made_of(agent)
+        moved += [] if equal(targets, before) else [number]
+    assert moved == [6, 12]
 
 
 def test_it_is_what_pytorchs_average_does():

@@ -69,7 +69,7 @@ def test_each_option_leads_to_one_that_exists(name):
         ("CQL.actor_learning_rate=1e-4", "CQL.actor_lr"),
         ("CQL.critic_learning_rate=1e-4", "CQL.lr"),
         ("SAC.conservative_weight=5.0", "CQL.conservative_weight"),
-        ("SAC.target_update_interval=1", "SAC.polyak (targets move"),
+        ("SAC.target_network_frequency=1", "SAC.target_update_interval (it counts updates"),
         ("SAC.action_noise=0.1", "DeterministicPolicy.action_noise"),
         ("SAC.n_steps=3", "SAC.n_step"),
         ("RecurrentTD3BC.alpha=2.5", "RecurrentTD3BC.bc_alpha"),
