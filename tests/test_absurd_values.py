@@ -94,7 +94,7 @@ SMALL = {
     "Convolutional.feature_dim": "3",
 }
 ALGORITHMS = {"Recurrent": "rsac", "RecurrentReplayBuffer": "rsac", "Convolutional": "csac", "RandomShift": "csac"}
-SLOW = {("compiled", "True"), ("worker_processes", "True")}  # what takes long, though it is right
+SLOW = {("compile", "True"), ("worker_processes", "True")}  # what takes long, though it is right
 
 
 NEED_A_VALUE = {  # wrappers with a parameter that has no default
