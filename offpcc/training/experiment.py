@@ -62,13 +62,14 @@ from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
-from offpcc.training.online import OnlinePhase, check_take_over, normalizes
+from offpcc.training.online import OnlinePhase, check_begins_online, check_take_over, normalizes
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     AnyCallback,
     Callback,
     as_callback,
+    check_num_epochs,
     check_settings,
     columns_of,
     train,
@@ -188,6 +189,11 @@ class Experiment:
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
+        if not self.is_online:
+            check_num_epochs(settings["num_epochs"], self.online is not None)
+            if self.online is not None:
+                name = type(self.algorithm).__name__
+                check_begins_online(settings["num_epochs"], self.online.options, name, self.imagination is not None)
         num_epochs = self.num_epochs(settings)
         if self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
@@ -202,7 +208,7 @@ class Experiment:
                 logs = [console, *(make_logger(None) for make_logger in self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
-                if not self.is_online:
+                if not self.is_online and settings["num_epochs"]:
                     self._train(logger, callbacks, settings)
                 if self.online is not None and not self.is_online and not self.loop.stopped:
                     self.go_online()
@@ -236,7 +242,7 @@ class Experiment:
 
     @property
     def is_online(self) -> bool:
-        """Whether the run learned from recorded data first, and now learns in its environment."""
+        """Whether a run with recorded data now learns in its environment."""
         return self.loop.switch_step is not None
 
     def go_online(self) -> None:
