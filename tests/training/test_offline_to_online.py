@@ -398,6 +398,7 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     ("config", "algo"),
     [
         ("offline_to_online/iql", "riql"),
+        ("offline_to_online/iql_adroit", "iql"),
         ("offline_to_online/rebrac", "rebrac"),
         ("offline_to_online/calql", "rcalql"),
         ("offline_to_online/sac", "cql"),
@@ -415,6 +416,27 @@ def test_a_config_builds_both_phases(config, algo, pendulum_file):
     built.go_online()
     check_unused_bindings(built.spec.config.bindings)
     assert built.is_online and built.online.options.warm_up_steps >= 1_000
+
+
+@pytest.mark.parametrize(
+    ("config", "expectile", "beta", "dropout"),
+    [("offline_to_online/iql", 0.7, 3.0, 0.0), ("offline_to_online/iql_adroit", 0.8, 3.0, 0.1)],
+)
+def test_the_settings_of_iql_for_going_on(config, expectile, beta, dropout, pendulum_file):
+    loading.load(f"{config}.gin", [])
+    algorithm = offpcc.build("pendulum-v0", "iql", dataset=pendulum_file, then_env_steps=10_000).algorithm
+    rates = [module.p for module in algorithm.actor.modules() if isinstance(module, torch.nn.Dropout)]
+    assert (algorithm.expectile, algorithm.beta) == (expectile, beta)
+    assert set(rates) == ({dropout} if dropout else set())
+
+
+def test_the_settings_of_rlpd_are_the_papers(pendulum_file):
+    loading.load("offline_to_online/rlpd.gin", [])
+    built = offpcc.build("pendulum-v0", "rlpd", dataset=pendulum_file, then_env_steps=250_000)
+    options, algorithm = built.online.options, built.algorithm
+    assert built.spec.training["num_epochs"] == 0 and built.num_epochs(built.spec.training) == 50
+    assert (options.share, options.warm_up_steps, options.updates_per_step) == (0.5, 5_000, 20.0)
+    assert (algorithm.policy_delay, algorithm.critics.num, algorithm.target_subset) == (20, 10, 2)
 
 
 def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
