@@ -189,11 +189,8 @@ class Experiment:
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
-        if not self.is_online:
-            check_num_epochs(settings["num_epochs"], self.online is not None)
-            if self.online is not None:
-                name = type(self.algorithm).__name__
-                check_begins_online(settings["num_epochs"], self.online.options, name, self.imagination is not None)
+        with for_python():
+            self._check_start(settings["num_epochs"])
         num_epochs = self.num_epochs(settings)
         if self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
@@ -231,6 +228,15 @@ class Experiment:
                     f"batches or windows, or the number of environments"
                 ) from error
         return Agent(self.algorithm)
+
+    def _check_start(self, num_epochs: int) -> None:
+        """Raise if a run without epochs of its first phase has no second one, or none that the data serve."""
+        if self.is_online:
+            return
+        check_num_epochs(num_epochs, self.online is not None)
+        if self.online is not None:
+            name, in_model = type(self.algorithm).__name__, self.imagination is not None
+            check_begins_online(num_epochs, self.online.options, name, in_model)
 
     def _train(self, logger: Logger, callbacks: Sequence[AnyCallback], settings: Mapping[str, Any]) -> None:
         """Train one phase of the run."""

@@ -345,7 +345,7 @@ def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
     if num_epochs == 0 and num_epochs is not False and not goes_online:
         raise UserError(
             "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment "
-            "and --then_env_steps N: then 0 begins in the environment at once"
+            "and its steps by --then_env_steps: then 0 begins in the environment at once"
         )
 
 

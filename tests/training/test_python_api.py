@@ -284,7 +284,7 @@ def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path):
         offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epochs=0)
     assert str(caught.value) == (
         "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment and "
-        "then_env_steps=N: then 0 begins in the environment at once"
+        "its steps by then_env_steps=: then 0 begins in the environment at once"
     )
     with pytest.raises(UserError, match=r'num_epochs is not set: give it, training=\{"num_epochs": \.\.\.\}, or bind'):
         fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
