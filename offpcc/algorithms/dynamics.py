@@ -24,12 +24,12 @@ Termination = Annotated[str, one_of((AUTO, KNOWN, LEARNED, NEVER))]
 
 
 class Uncertainty(NamedTuple):
-    """How unsure a model is of B predictions."""
+    """How unsure a model is of B predictions: those of its elites."""
 
-    aleatoric: Any  # (B,), largest predicted variance of the next observation, over members and numbers
-    epistemic: Any  # (B,), largest distance between two members' means of the next observation
-    deviation: Any  # (B,), largest length of a member's standard deviations, in the data's units (MOPO, eq. 7)
-    disagreement: Any  # (B,), root mean variance of the members' means of the next observation
+    aleatoric: Any  # (B,), largest predicted variance of the next observation, over elites and numbers
+    epistemic: Any  # (B,), largest distance between two elites' means of the next observation
+    deviation: Any  # (B,), largest length of an elite's standard deviations, in the data's units (MOPO, eq. 7)
+    disagreement: Any  # (B,), root mean variance of the elites' means of the next observation
 
 
 class ModelStep(NamedTuple):
@@ -40,7 +40,7 @@ class ModelStep(NamedTuple):
     terminations: Any  # (B,), bool
     uncertainty: Any  # `Uncertainty`, or None if it was not asked for
     bounded: Any  # (B,), bool: whether the next observation left the range of the data and was moved back
-    mean_rewards: Any  # (B,), mean over the networks' means, or None as `uncertainty`
+    mean_rewards: Any  # (B,), mean over the elites' means, or None as `uncertainty`
 
 
 @configurable

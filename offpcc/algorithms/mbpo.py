@@ -7,6 +7,9 @@ Differs from the authors' code:
 
 - The model is trained with AdamW and one weight decay for all layers, with ReLU, and with new Adam moments each time.
 - The imagined transitions of the last 20 rounds are kept (`Imagination.keep`), in the code those of 1,000 steps.
+- `Imagination.steps_per_update` counts imagined steps, the code counts rollouts. `configs/algorithms/mbpo.gin` has 400
+  steps per environment step, the code has 400 rollouts. Both are equal for rollouts of one step. For rollouts of 15
+  steps, the code imagines 15 times as much.
 - SAC is that of its page: its temperature's loss uses log alpha.
 """
 

@@ -1,6 +1,6 @@
 """Model-based Offline Policy Optimization, Yu et al. 2020 (arXiv:2005.13239), algorithm 1: MBPO on recorded data.
 
-The reward of an imagined step falls by `Imagination.penalty` times the largest length, over the networks, of the
+The reward of an imagined step falls by `Imagination.penalty` times the largest length, over the elites, of the
 predicted standard deviations (eq. 7 and section 4.3).
 
 Differs from the authors' code:

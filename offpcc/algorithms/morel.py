@@ -1,12 +1,14 @@
 """Model-based Offline Reinforcement Learning, Kidambi et al. 2020 (arXiv:2005.05951), algorithm 1.
 
-An imagined episode ends with a low reward where the largest distance between the means of two networks passes a
+An imagined episode ends with a low reward where the largest distance between the means of two elites passes a
 threshold, by default the largest distance over the data (the discrepancy).
 
 Differs from the paper:
 
 - The policy learns by SAC. The paper's is a natural policy gradient after imitation of the data.
 - The reward is learned, too; the paper takes the true reward function.
+- Only the elites predict and are compared; the paper compares all networks. `configs/algorithms/morel.gin` makes all of
+  them elites.
 - The networks predict Gaussians. The distance is of normalised changes of the observation.
 """
 

@@ -1,7 +1,7 @@
 """NEUBAY, Ni et al. 2025 (arXiv:2512.04341): long rollouts, each in one network of a large ensemble, without a penalty.
 
 Each network is a guess about the environment. An agent with memory finds out during a rollout which one it is in. A
-rollout is cut where the networks disagree more than anywhere in the data, and its value is bootstrapped there. Use it
+rollout is cut where the elites disagree more than anywhere in the data, and its value is bootstrapped there. Use it
 with memory: `rneubay_s`. Its memory first reads the recorded steps before the rollout.
 
 Differs from the authors' code:

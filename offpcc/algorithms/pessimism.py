@@ -1,6 +1,6 @@
 """SAC in a model with one of four kinds of pessimism, after github.com/Mr-Pepe/offline-model-based-rl.
 
-The uncertainty is aleatoric (the largest predicted variance) or epistemic (the largest distance between two networks'
+The uncertainty is aleatoric (the largest predicted variance) or epistemic (the largest distance between two elites'
 means). It lowers the reward (penalty), or ends an imagined episode as a failure (partitioning). For D4RL's names of
 data, the length of rollouts and the coefficient or threshold are those that the repository tuned
 (`offpcc.training.tuned_rollouts`). For other data, the coefficient is the middle of its search range, and the threshold
@@ -9,7 +9,8 @@ the 0.99 quantile over the data.
 Differs from its code:
 
 - Rollouts are whole: they are made every 250 updates, 50 steps per update. There, 50 rollouts go on by one step each.
-- Each step draws one of the elites. There, one network of all serves all rollouts.
+- Each step draws one of the elites, and uncertainties and mean rewards are over the elites. There, one network of all
+  serves all rollouts, and both are over all networks.
 - Imagined observations stay within the data's range, widened by a standard deviation.
 - Where rewards are negative on average, a failure costs the smallest reward forever, not minus the largest one.
 """
@@ -35,7 +36,7 @@ class AleatoricPenalty(SAC):
 
 @configurable
 class EpistemicPenalty(SAC):
-    """SAC in a model; the reward falls by the largest distance of two networks' means. Arguments: see `SAC`."""
+    """SAC in a model; the reward falls by the largest distance of two elites' means. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "penalty": "range * 0.5"}
     normalizes_recorded = True
@@ -51,7 +52,7 @@ class AleatoricPartitioning(SAC):
 
 @configurable
 class EpistemicPartitioning(SAC):
-    """SAC in a model that ends where two networks' means are farther apart than a threshold. Arguments: see `SAC`."""
+    """SAC in a model that ends where two elites' means are farther apart than a threshold. Arguments: see `SAC`."""
 
     imagination: Mapping[str, Any] = {**OF_MODES, "uncertainty": "epistemic", "threshold": "quantile 0.99"}
     normalizes_recorded = True

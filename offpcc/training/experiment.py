@@ -62,13 +62,14 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop
 from offpcc.training.model_training import check_model_of, find_or_train, fingerprint, load_model, untrained_model
-from offpcc.training.online import OnlinePhase, check_take_over, normalizes
+from offpcc.training.online import OnlinePhase, check_begins_online, check_take_over, normalizes
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     AnyCallback,
     Callback,
     as_callback,
+    check_num_epochs,
     check_settings,
     columns_of,
     train,
@@ -188,6 +189,8 @@ class Experiment:
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
+        with for_python():
+            self._check_start(settings["num_epochs"])
         num_epochs = self.num_epochs(settings)
         if self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
@@ -202,7 +205,7 @@ class Experiment:
                 logs = [console, *(make_logger(None) for make_logger in self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
-                if not self.is_online:
+                if not self.is_online and settings["num_epochs"]:
                     self._train(logger, callbacks, settings)
                 if self.online is not None and not self.is_online and not self.loop.stopped:
                     self.go_online()
@@ -226,6 +229,15 @@ class Experiment:
                 ) from error
         return Agent(self.algorithm)
 
+    def _check_start(self, num_epochs: int) -> None:
+        """Raise if a run without epochs of its first phase has no second one, or none that the data serve."""
+        if self.is_online:
+            return
+        check_num_epochs(num_epochs, self.online is not None)
+        if self.online is not None:
+            name, in_model = type(self.algorithm).__name__, self.imagination is not None
+            check_begins_online(num_epochs, self.online.options, name, in_model)
+
     def _train(self, logger: Logger, callbacks: Sequence[AnyCallback], settings: Mapping[str, Any]) -> None:
         """Train one phase of the run."""
         called = [*([self.imagination] if self.imagination else []), *self.callbacks, *callbacks]
@@ -236,7 +248,7 @@ class Experiment:
 
     @property
     def is_online(self) -> bool:
-        """Whether the run learned from recorded data first, and now learns in its environment."""
+        """Whether a run with recorded data now learns in its environment."""
         return self.loop.switch_step is not None
 
     def go_online(self) -> None:

@@ -88,6 +88,12 @@ from offpcc.utils.system import available_bytes
 from offpcc.utils.version import tell_changed
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
+IN_ENVIRONMENT = {  # settings of `train` and those of `OfflineToOnline` that a run has in their place
+    "update_after": "warm_up_steps",
+    "update_every": "update_every",
+    "updates_per_step": "updates_per_step",
+}
+MOST_DELAY = 4  # times the updates of an environment step; a warning reports a larger policy_delay
 FAR = 10  # times the steps that learning sees together; a note reports longer episodes
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)
@@ -401,6 +407,8 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     of_train = unused_train_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
     if spec.start_from is not None:
         of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
+    elif not spec.training["num_epochs"]:
+        of_train |= {name: f"OfflineToOnline.{other} is in its place" for name, other in IN_ENVIRONMENT.items()}
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
         type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
@@ -750,8 +758,11 @@ def _describe_online(spec: RunSpec, phase: OnlinePhase) -> list[str]:
     kept = f"{options.share:.0%} of each batch from the data" if options.share else "without the data"
     name, waits = type(phase.algorithm).__name__, f"the first {options.warm_up_steps:,} without updates"
     buffer = phase.buffer.online if isinstance(phase.buffer, MixedBuffer) else phase.buffer
+    begins_here = spec.start_from is None and not spec.training["num_epochs"]
+    if begins_here:
+        waits = f"the first {options.warm_up_steps:,} at random"
     return [
-        f"then {num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
+        f"{'' if begins_here else 'then '}{num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
         _planned_size(buffer, num_steps, _longest_episode(spec)),
     ]
 
@@ -787,8 +798,31 @@ def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
         check_context_length(experiment.algorithm, experiment.buffer),
         explain_no_updates(*plan),
         experiment.algorithm.updates_warning(planned_updates(*plan)),
+        explain_rare_policy_updates(spec, experiment),
     )
     return [*filter(None, warned)]
+
+
+def explain_rare_policy_updates(spec: RunSpec, experiment: Experiment) -> str:
+    """Return a warning if the policy learns far less than once an environment step because of `policy_delay`, else "".
+
+    A delay of 20 is meant for 20 updates a step, and a run takes the two from different settings.
+    """
+    phase, setting = experiment.online, "train.updates_per_step"
+    algorithm, number = experiment.algorithm, spec.training["updates_per_step"]
+    if phase is not None:
+        algorithm, number = phase.algorithm, phase.options.updates_per_step
+        setting = "OfflineToOnline.updates_per_step"
+    elif experiment.interaction is None:
+        return ""
+    delay = getattr(algorithm, "policy_delay", 1)
+    if delay <= MOST_DELAY * max(number, 1.0):
+        return ""
+    name = type(algorithm).__name__
+    return (
+        f"the policy learns once in {delay} updates: {name}.policy_delay is {delay}, but {setting} is {number:g}; "
+        f"raise the second, or lower the first"
+    )
 
 
 def tell_result(folder: RunFolder, announce: Announce) -> None:

@@ -155,12 +155,12 @@ def bound_options(
         start: whether rollouts start from "any" recorded step, or from the "first" one of an episode.
         one_member: whether all of a rollout is played in one network; else each step draws its own. Default: only in
             NEUBAY.
-        mean_reward: whether the reward is the mean over networks; else that of the drawn network, with noise. Default:
+        mean_reward: whether the reward is the mean over elites; else that of the drawn network, with noise. Default:
             only in the four modes.
-        uncertainty: "aleatoric" is the largest predicted variance, "epistemic" the largest distance between the means
-            of two networks, both in units of the data's standard deviations; "deviation" is the largest length of a
-            network's standard deviations, in the data's units (MOPO); "disagreement" is the root mean variance of the
-            networks' means. Default: the algorithm's.
+        uncertainty: over the elites, not over all networks. "aleatoric" is the largest predicted variance, "epistemic"
+            the largest distance between the means of two elites, both in units of the data's standard deviations;
+            "deviation" is the largest length of an elite's standard deviations, in the data's units (MOPO);
+            "disagreement" is the root mean variance of the elites' means. Default: the algorithm's.
         penalty: number c; the reward falls by c times the uncertainty. "range * x" is x times the data's largest reward
             divided by the largest uncertainty over the data; where rewards are negative on average, the smallest one
             counts. Default: the algorithm's.

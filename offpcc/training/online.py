@@ -72,13 +72,14 @@ def online_options(
     decay_to: Fraction = 0.5,
     decay_steps: PositiveInteger | None = None,
 ) -> OnlineOptions:
-    """Return gin's settings of the online phase of a run that first learned from recorded data.
+    """Return gin's settings of the online phase of a run with recorded data.
 
     Args:
         share: the share of recorded data in each batch, rounded to whole items; the others are new. With 0 the recorded
             data are not kept.
-        warm_up_steps: environment steps with the policy as it is, before the first update. An agent with memory also
-            waits for the end of its first episode.
+        warm_up_steps: environment steps before the first update: with the policy as it is, or at random if
+            `train.num_epochs` is 0, so that it has learned nothing yet. An agent with memory also waits for the end of
+            its first episode.
         updates_per_step: updates per environment step; may be a fraction.
         update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
         algorithm: the algorithm of the online phase, if it is another one, such as "sac". Its networks have to be equal
@@ -95,6 +96,32 @@ def online_options(
     options = OnlineOptions(*given, decay, decay_to, decay_steps)
     check_arguments("OfflineToOnline", rules_of(online_options), options._asdict())
     return options
+
+
+def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: str, in_model: bool) -> None:
+    """Raise if a run with recorded data cannot begin in its environment, without a phase of the data alone.
+
+    Args:
+        num_epochs: epochs of the data alone; None if they are not known.
+        options: the settings of the online phase.
+        algo: name of the algorithm.
+        in_model: whether it learns in a model in the first phase.
+
+    Raises:
+        UserError: the data would have no effect.
+    """
+    if num_epochs != 0:
+        return
+    if in_model:
+        raise UserError(
+            f"train.num_epochs is 0, but {algo} uses its model only before the environment; raise it, or choose sac "
+            f"or rlpd"
+        )
+    if not options.share:
+        raise UserError(
+            "train.num_epochs is 0 and OfflineToOnline.share is 0, so no update would draw recorded data; raise one of "
+            "them, or leave the data and --then_env_steps out"
+        )
 
 
 @dataclass

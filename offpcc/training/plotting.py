@@ -411,12 +411,12 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
 
 
 def _mark_switch(axes: "Axes", progress: Progress) -> bool:
-    """Mark the step at which a run went on in its environment; return whether it did."""
+    """Mark the step at which a run went on in its environment; return whether it did, after other steps."""
     step = switch_of(progress)
-    if step is not None:
+    if step:
         axes.axvline(step, color="0.5", linestyle=":", linewidth=THIN)
         axes.set(xlabel=BOTH_STEPS)
-    return step is not None
+    return bool(step)
 
 
 def _draw(axes: "Axes", curve: Curve, color: str, **line: Any) -> None:

@@ -37,7 +37,7 @@ class Pessimism(NamedTuple):
     threshold: float = math.inf
     ends: str = TERMINAL
     end_reward: float = 0.0
-    mean_reward: bool = False  # whether the reward is the mean over networks
+    mean_reward: bool = False  # whether the reward is the mean over elites
 
     @property
     def has_effect(self) -> bool:
@@ -240,7 +240,7 @@ class ImaginedEpisodes:
     """Rollouts of an actor in a model, which start at observations that are drawn from recorded data.
 
     A rollout ends where the model predicts a termination. It is cut after `length` steps, or before the first step at
-    which the networks disagree more than anywhere in the model's own data. An agent with memory first reads its
+    which the elites disagree more than anywhere in the model's own data. An agent with memory first reads its
     recorded episode up to the start of the rollout.
 
     Args:
@@ -252,7 +252,7 @@ class ImaginedEpisodes:
         deterministic: True to act with the mode of the policy.
 
     Attributes:
-        num_unsure: number of rollouts that were cut because the networks disagreed.
+        num_unsure: number of rollouts that were cut because the elites disagreed.
         num_ended: number of rollouts that terminated.
         num_bounded: number of steps whose next observation was moved back into the range of the data.
     """

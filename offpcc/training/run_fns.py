@@ -140,7 +140,7 @@ def train(
     callbacks: Sequence[AnyCallback] = (),
     loop: Loop | None = None,
     *,
-    num_epochs: PositiveInteger = gin.REQUIRED,
+    num_epochs: NonnegativeInteger = gin.REQUIRED,
     num_steps_per_epoch: PositiveInteger = 1_000,
     num_test_episodes_per_epoch: NonnegativeSize = 10,
     num_test_envs: NumEnvs = 10,
@@ -159,8 +159,9 @@ def train(
     end of the run are done then. Each step of each environment counts as one environment step. An epoch ends with the
     first parallel step that completes it.
 
-    In the online phase of a run that first learned from recorded data (`Loop.switch_step`), `update_after` counts from
-    the switch, and the policy acts in these steps, too. `OfflineToOnline` then gives it and the numbers of updates.
+    In the online phase of a run with recorded data (`Loop.switch_step`), `update_after` counts from the switch, and
+    `OfflineToOnline` gives it and the numbers of updates. The policy acts in these steps, too, if it has learned from
+    the data. A run that begins with the online phase explores at random.
 
     Args:
         algorithm: the agent that learns and acts.
@@ -172,7 +173,8 @@ def train(
             function of the `Run`, which is called at the end of each epoch, after its row was logged:
             ``lambda run: print(run.loop.rows[-1])``.
         loop: the state to start from, in order to continue a run.
-        num_epochs: total number of epochs.
+        num_epochs: total number of epochs; with `then_env_steps`, those of the recorded data alone. Then 0 is allowed:
+            the run begins in the environment at once, and part of each batch is recorded, as in RLPD.
         num_steps_per_epoch: environment steps per epoch.
         num_test_episodes_per_epoch: test episodes per epoch.
         num_test_envs: number of parallel test episodes.
@@ -204,6 +206,7 @@ def train(
     )
     check_num_envs(interaction, num_steps_per_epoch)
     loop, logger = loop or Loop(), Loggers([logger])
+    check_num_epochs(num_epochs, goes_online=loop.switch_step is not None)
     start = loop.switch_step or 0
     num_steps_in_all = (num_epochs - loop.switch_epoch) * num_steps_per_epoch
     if isinstance(algorithm, ActorCritic):
@@ -218,7 +221,7 @@ def train(
 
     def take_step() -> None:
         waiting = interaction is not None and loop.step - start < update_after
-        exploring = waiting and loop.switch_step is None
+        exploring = waiting and not loop.switch_step  # the policy is untrained: no step was taken before the switch
         num_steps = interaction.step(exploring) if interaction else 1
         loop.step += num_steps
         loop.pending_updates += updates_per_step * num_steps * (not waiting)
@@ -327,6 +330,23 @@ def check_settings(**settings: Any) -> None:
         UserError: a setting is invalid; the message names the first.
     """
     check_arguments("train", rules_of(train), settings)
+
+
+def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
+    """Raise if a run has no epoch at all.
+
+    Args:
+        num_epochs: the epochs before the online phase, or of a run without one; None if they are not known.
+        goes_online: whether there is an online phase.
+
+    Raises:
+        UserError: there is none.
+    """
+    if num_epochs == 0 and num_epochs is not False and not goes_online:
+        raise UserError(
+            "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment "
+            "and its steps by --then_env_steps: then 0 begins in the environment at once"
+        )
 
 
 def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) -> None:

@@ -48,8 +48,8 @@ from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, check_installed, tracking_wanted
 from offpcc.training.model_training import ModelTraining
-from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, online_options
-from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_settings, train
+from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, check_begins_online, online_options
+from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_num_epochs, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
@@ -292,7 +292,8 @@ class RunSpec:
             dataset_fraction: see `RunSpec`.
             dataset_steps: see `RunSpec`; not together with a `dataset_fraction`.
             then_env_steps: environment steps in which learning goes on after the dataset, in whole epochs, rounded up;
-                `OfflineToOnline` has their settings. None for 50,000 with `start_from`, else for none.
+                `OfflineToOnline` has their settings. With ``num_epochs`` 0, these are all steps of the run. None for
+                50,000 with `start_from`, else for none.
             start_from: the folder of a run that learned from the same dataset, also an unfinished one. This run
                 continues it in the environment, in a folder of its own, and `train.num_epochs` has no effect.
             init: the folder of a run, of this algorithm or of another one with equal networks. This run starts from
@@ -350,6 +351,11 @@ class RunSpec:
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         arguments = python_numbers(algorithm or {})
         of_memory = memory_parameters(algorithm_class) & {*arguments}
+        trained = loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True)
+        online = online_options() if then_env_steps else OnlineOptions()
+        if start_from is None:
+            check_num_epochs(trained.get("num_epochs"), then_env_steps > 0)
+            check_begins_online(trained.get("num_epochs"), online, short_name(algo), imagination is not None)
         return cls(
             env=env,
             env_function=function,
@@ -371,7 +377,7 @@ class RunSpec:
             given_environments=tuple(environments or ()),
             then_env_steps=int(then_env_steps),
             start_from=None if start_from is None else Path(start_from),
-            online=online_options() if then_env_steps else OnlineOptions(),
+            online=online,
             init=None if init is None else Path(init),
             model=None if model is None else Path(model),
             imagination=imagination,
@@ -380,7 +386,7 @@ class RunSpec:
             env_options=env_options() if env else options_without_env(),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
-            training=loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True),
+            training=trained,
             given_training=tuple(training or ()),
             checkpoints=checkpoint_options(),
             config=loading.current(),

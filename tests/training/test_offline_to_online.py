@@ -24,7 +24,7 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, switch_of, take_over
-from offpcc.training.plotting import read_progress
+from offpcc.training.plotting import plot_run, read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -399,9 +399,12 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     ("config", "algo"),
     [
         ("offline_to_online/iql", "riql"),
+        ("offline_to_online/iql_adroit", "iql"),
         ("offline_to_online/rebrac", "rebrac"),
         ("offline_to_online/calql", "rcalql"),
         ("offline_to_online/sac", "cql"),
+        ("offline_to_online/rlpd", "rlpd"),
+        ("offline_to_online/rlpd", "rrlpd_s"),
         ("evidence/offline_to_online/pendulum", "rcql"),
         ("evidence/offline_to_online/pendulum_rebrac", "rrebrac"),
         ("evidence/offline_to_online/pendulum_sac", "rcql"),
@@ -414,6 +417,27 @@ def test_a_config_builds_both_phases(config, algo, pendulum_file):
     built.go_online()
     check_unused_bindings(built.spec.config.bindings)
     assert built.is_online and built.online.options.warm_up_steps >= 1_000
+
+
+@pytest.mark.parametrize(
+    ("config", "expectile", "beta", "dropout"),
+    [("offline_to_online/iql", 0.7, 3.0, 0.0), ("offline_to_online/iql_adroit", 0.8, 3.0, 0.1)],
+)
+def test_the_settings_of_iql_for_going_on(config, expectile, beta, dropout, pendulum_file):
+    loading.load_gin_config(f"{config}.gin", [])
+    algorithm = offpcc.build("pendulum-v0", "iql", dataset=pendulum_file, then_env_steps=10_000).algorithm
+    rates = [module.p for module in algorithm.actor.modules() if isinstance(module, torch.nn.Dropout)]
+    assert (algorithm.expectile, algorithm.beta) == (expectile, beta)
+    assert set(rates) == ({dropout} if dropout else set())
+
+
+def test_the_settings_of_rlpd_are_the_papers(pendulum_file):
+    loading.load_gin_config("offline_to_online/rlpd.gin", [])
+    built = offpcc.build("pendulum-v0", "rlpd", dataset=pendulum_file, then_env_steps=250_000)
+    options, algorithm = built.online.options, built.algorithm
+    assert built.spec.training["num_epochs"] == 0 and built.num_epochs(built.spec.training) == 50
+    assert (options.share, options.warm_up_steps, options.updates_per_step) == (0.5, 5_000, 20.0)
+    assert (algorithm.policy_delay, algorithm.critics.num, algorithm.target_subset) == (20, 10, 2)
 
 
 def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
@@ -433,6 +457,153 @@ def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
         assert agent.temperature.target_entropy == 0.0
     assert (first.algorithm.policy_delay, second.policy_delay) == (1, 4)
     assert (options.share, options.warm_up_steps, options.updates_per_step) == (0.0, 5_000, 4.0)
+
+
+# Without a phase of recorded data alone, as RLPD ----------------------------------------------------------------------
+
+AT_ONCE = ("train.num_epochs=0", "OfflineToOnline.share=0.5")
+NO_OFFLINE = tuple(one for one in SHORT if "updates_per_step" not in one)
+
+
+@pytest.fixture
+def at_once(launch, pendulum_file):
+    """Begin in the environment, with recorded data in each batch."""
+
+    def run(algo, *extra, then=THEN, bindings=()):
+        given = ("--dataset", pendulum_file, "--env", "pendulum-v0", "--config", "test/offline_short.gin", *then)
+        return launch("--algo", algo, *given, *extra, "--gin", *merged(*NO_OFFLINE, *ONLINE, *AT_ONCE, *bindings))
+
+    return run
+
+
+def test_a_run_begins_in_the_environment(at_once, tmp_path):
+    code, out, err = at_once("rlpd")
+    assert code == 0, err
+    assert "240 steps in pendulum-v0 by RLPD, 50% of each batch from the data, the first 30 at random" in out
+    assert "then 240 steps" not in out
+    found = [(row["step"], row["update"], row["epoch"], row["env_step"]) for row in table(folder(tmp_path, "rlpd"))]
+    assert found == [("120", "9", "1", "120"), ("240", "21", "2", "240")]
+    assert all(row["test/return"] for row in table(folder(tmp_path, "rlpd")))
+    code, out, err = at_once("rlpd", "--resume", then=("--then_env_steps", "360"))
+    assert code == 0, err
+    assert [row["env_step"] for row in table(folder(tmp_path, "rlpd"))] == ["120", "240", "360"]
+
+
+@pytest.mark.parametrize(("algo", "stops"), [("rrlpd_s", (215,)), slow("rlpd", (1, 15, 35, 200)), slow("riql", (250,))])
+def test_a_run_that_begins_there_resumes_exactly(algo, stops, at_once, tmp_path, monkeypatch):
+    whole = folder(tmp_path, algo)
+    assert at_once(algo)[0] == 0
+    for stop in stops:
+        monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
+        monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
+        assert at_once(algo)[0] == 130
+        code, out, err = at_once(algo, "--resume")
+        assert code == 0, err
+        assert "not exact" not in out
+        assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
+
+
+@pytest.mark.parametrize(("algo", "first"), [("rlpd", 31 + 9), ("rrlpd_s", 200)])
+def test_it_explores_at_random_then_half_of_each_batch_is_recorded(algo, first, pendulum_file, monkeypatch):
+    explored, sizes = [], []
+    step = Interaction.step
+    monkeypatch.setattr(Interaction, "step", lambda self, random: explored.append(random) or step(self, random))
+    built = learner(algo, pendulum_file, *AT_ONCE, f"{find_algorithm(algo).__name__}.normalize_observations=True")
+    recorded, mean = built.buffer, built.algorithm.normalization.mean.clone()
+    kind = type(recorded)
+    sample = kind.sample
+    monkeypatch.setattr(kind, "sample", lambda self: sizes.append((self is recorded, self.batch_size)) or sample(self))
+    watch = Watch(lambda run: len(run.buffer))
+    quietly(built, watch)
+    assert explored == [True] * 30 + [False] * 210
+    assert watch.online[0][0] == first - 120  # `Watch` counts from step 120
+    half = recorded.batch_size
+    assert half == built.buffer.batch_size // 2
+    assert sizes == [(True, half), (False, half)] * 21 and built.loop.num_updates == 21
+    assert mean.abs().max() > 0.0 and torch.equal(mean, built.algorithm.normalization.mean)  # of the data
+
+
+def test_its_config_also_serves_a_run_that_continues_another_one(online, launch, tmp_path, monkeypatch):
+    assert online("cql", then=(), bindings=TEN_CRITICS)[0] == 0
+    explored = []
+    step = Interaction.step
+    monkeypatch.setattr(Interaction, "step", lambda self, random: explored.append(random) or step(self, random))
+    before = folder(tmp_path, "cql", "pendulum-v0_from_swings")
+    given = (
+        "--from",
+        before,
+        "--env",
+        "pendulum-v0",
+        "--algo",
+        "rlpd",
+        "--config",
+        "offline_to_online/rlpd.gin",
+        *THEN,
+    )
+    settings = ("RLPD.hidden_dims=(16,16)", "RLPD.policy_delay=2", *OF_RLPD[1:], *ONLINE)
+    code, out, err = launch(*given, "--gin", *settings)
+    assert code == 0, err
+    assert "going on from" in out and "then 240 steps" in out and "the first 30 without updates" in out
+    assert [row["env_step"] for row in table(folder(tmp_path, "rlpd"))] == ["", "120", "240"]
+    assert explored == [False] * 240  # the policy has learned
+    assert launch(*given, "--resume", "--gin", *settings)[0] == 0
+
+
+def test_a_learner_begins_there_if_python_says_so(pendulum_file, tmp_path):
+    built = learner("rlpd", pendulum_file, "train.num_epochs=5")
+    built.train(Loggers([]), num_epochs=0)
+    assert (built.loop.epoch, built.loop.step, built.loop.switch_step, built.loop.switch_epoch) == (2, 240, 0, 0)
+    built.save(tmp_path / "saved.pt", buffer=True)
+    again = offpcc.load(tmp_path / "saved.pt", dataset=pendulum_file)
+    for one in (built, again):
+        one.online.num_steps = 360
+        one.train(Loggers([]), num_epochs=0)
+    assert_same(built.state_dict(), again.state_dict())
+
+
+def test_its_curve_has_no_switch(tmp_path, monkeypatch):
+    (tmp_path / "progress.csv").write_text("step,env_step,train/return,test/return\n100,100,1,2\n200,200,1,3\n")
+    marked = []
+    monkeypatch.setattr(Axes, "axvline", lambda self, x, **line: marked.append(x))
+    plot_run(tmp_path, tmp_path / "curve.png")
+    assert not marked and loss_at_switch(read_progress(tmp_path / "progress.csv")) is None
+
+
+@pytest.mark.parametrize(
+    ("algo", "then", "bindings", "words"),
+    [
+        ("rlpd", (), (), "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data"),
+        ("rlpd", THEN, ("OfflineToOnline.share=0.0",), "no update would draw recorded data; raise one"),
+        ("mopo", THEN, (), "train.num_epochs is 0, but mopo uses its model only before the environment"),
+        ("rlpd", THEN, ("train.updates_per_step=2",), "OfflineToOnline.updates_per_step is in its place; remove it"),
+        ("rlpd", THEN, ("train.update_after=2",), "OfflineToOnline.warm_up_steps is in its place; remove it"),
+    ],
+)
+def test_settings_without_effect_are_refused(algo, then, bindings, words, at_once, tmp_path):
+    code, _, err = at_once(algo, then=then, bindings=bindings)
+    assert code == 2 and words in err and err.count("\n") == 1, err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_changed_first_phase_is_refused(at_once, tmp_path):
+    assert at_once("rlpd")[0] == 0
+    code, _, err = at_once("rlpd", "--resume", bindings=("train.num_epochs=1",))
+    assert code == 2 and "went online after epoch 0" in err, err
+
+
+@pytest.mark.parametrize(
+    ("bindings", "is_warned"),
+    [
+        (("RLPD.policy_delay=20", "OfflineToOnline.updates_per_step=1.0"), True),
+        (("RLPD.policy_delay=20", "OfflineToOnline.updates_per_step=20.0", "OfflineToOnline.warm_up_steps=238"), False),
+        (("RLPD.policy_delay=3",), False),
+    ],
+)
+def test_a_policy_that_learns_rarely_is_reported(bindings, is_warned, at_once):
+    code, out, err = at_once("rlpd", bindings=bindings)
+    assert code == 0, err
+    words = "the policy learns once in 20 updates: RLPD.policy_delay is 20, but OfflineToOnline.updates_per_step is 1;"
+    assert (words in out) is is_warned
 
 
 # Images, Dict observations, several environments ----------------------------------------------------------------------

@@ -282,7 +282,10 @@ def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path):
     assert str(caught.value) == caught.value.message and "In call to" not in str(caught.value)
     with pytest.raises(UserError) as caught:
         offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epochs=0)
-    assert str(caught.value) == "train.num_epochs is 0; it has to be a whole number, 1 or more"
+    assert str(caught.value) == (
+        "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment and "
+        "its steps by then_env_steps=: then 0 begins in the environment at once"
+    )
     with pytest.raises(UserError, match=r'num_epochs is not set: give it, training=\{"num_epochs": \.\.\.\}, or bind'):
         fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
