@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -21,7 +21,7 @@ from offpcc.algorithms.fqe import FQE
 from offpcc.config import loading
 from offpcc.config.registry import from_specification
 from offpcc.core import Memory, Step, channels_first
-from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset
 from offpcc.networks.encoders import rebuilds
@@ -220,11 +220,7 @@ def with_next_actions(rows: TransitionTable, of_policy: Array) -> TransitionTabl
     following = np.zeros_like(of_policy)
     following[:-1] = of_policy[1:]
     following[~rows.is_start] = 0.0  # the row of an episode's last observation
-    both = np.concatenate([rows.actions, following], 1)
-    storage = Storage.of(len(both), rows.observations.shape[1:], rows.observations.dtype, both.shape[1])
-    for column, array in zip(storage.columns, [rows.observations, both, *rows.columns[2:]], strict=True):
-        column[...] = array
-    return replace(rows, **vars(storage))
+    return rows.showing(rows.observations, np.concatenate([rows.actions, following], 1))
 
 
 # True returns -----------------------------------------------------------------------------------------------------

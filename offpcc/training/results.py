@@ -329,7 +329,7 @@ def evaluate_from_data(
         # For data that have no range of their own.
         if env is None and options.action_range is None and isinstance(bounds, Box) and bounds.is_bounded():
             options = options._replace(action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
-        data = read(dataset, example, options, seed=seed)
+        data = read(dataset, example, options, seed=seed, memory_limit=(buffer or {}).get("memory_limit"))
         return estimate_value(
             actor, data, num_updates=num_updates, gamma=gamma, seed=seed, algorithm=algorithm or {}, buffer=buffer or {}
         )
