@@ -1,7 +1,10 @@
 """Policy evaluation from data: the value of policies by fitted Q evaluation, and how well values rank policies.
 
-The evaluated policy is the mode of an actor. Its memory reads the recorded history, with the recorded previous actions
-and rewards, from the start of each episode. Otherwise it would remember actions that led to other observations.
+The evaluated policy is the mode of an actor. Of discrete actions, it is the one with the largest probability or Q
+value; the critics read it as a one-hot vector. Random actions of tests (`ValueBased.test_epsilon`) are left out.
+
+The memory of the policy reads the recorded history, with the recorded previous actions and rewards, from the start of
+each episode. Otherwise it would remember actions that led to other observations.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.fqe import FQE
 from offpcc.config import loading
 from offpcc.config.registry import from_specification
@@ -165,6 +169,12 @@ def check_fit(actor: ActorCritic, data: OfflineDataset) -> None:
     Raises:
         UserError: observations or actions have other shapes than the actor's, or no episode has an end.
     """
+    if actor.is_discrete != (data.discrete is not None):
+        kinds = "whole numbers, which are choices", "vectors of numbers"
+        has, takes = reversed(kinds) if actor.is_discrete else kinds
+        raise UserError(
+            f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
+        )
     observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
     if observed != actor.space_shape or num_actions != actor.action_dim:
         raise UserError(
@@ -189,7 +199,10 @@ def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> 
         seed: the seed of policies that draw, as BCQ's does.
     """
     noise, actions = actor.noise, np.zeros(rows.actions.shape, np.float32)
+    epsilon = actor.test_epsilon if isinstance(actor, ValueBased) else 0.0
     actor.noise = Noise(seed, actor.device)
+    if isinstance(actor, ValueBased):
+        actor.test_epsilon = 0.0
     lengths = rows.stops - rows.starts
     order = np.argsort(-lengths, kind="stable")
     try:
@@ -212,6 +225,8 @@ def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> 
                 actions[places[goes_on]] = action[goes_on]
     finally:
         actor.noise = noise
+        if isinstance(actor, ValueBased):
+            actor.test_epsilon = epsilon
     return actions
 
 
