@@ -1,4 +1,4 @@
-"""Off-policy continuous control for agents that do not see everything.
+"""Off-policy reinforcement learning for agents that do not see everything, with continuous or discrete actions.
 
 import offpcc
 

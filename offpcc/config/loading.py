@@ -378,6 +378,14 @@ def bindings_of(function: Any) -> dict[str, Any]:
     return dict(gin.get_bindings(known.selector, resolve_references=False))
 
 
+def bound_value(function: Any, parameter: str) -> Any:
+    """Return the value that is bound to a parameter of a class, or of one that it inherits from, else None."""
+    for owner in getattr(function, "__mro__", (function,)):
+        if gin_private.inverse_lookup(owner) is not None and parameter in (bound := gin.get_bindings(owner)):
+            return bound[parameter]
+    return None
+
+
 def with_names(value: Any) -> Any:
     """Return a value with gin's reference @NAME in place of each registered class, also in a list."""
     if isinstance(value, list | tuple):

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from gymnasium import spaces
 
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import PackedDict, is_image
-from offpcc.data.buffers.storage import TransitionTable, bytes_per_row
+from offpcc.data.buffers.storage import TransitionTable, bytes_per_row, folder_of_frames, recorded_frames
 from offpcc.data.checks.env_fit import (
     PACKING,
     bounds_for,
@@ -29,7 +30,16 @@ from offpcc.data.checks.env_fit import (
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
-from offpcc.data.datasets.columns import BLOCK_BYTES, BYTES_PER_EPISODE, COPIES, Array, Range, blocks, check_room
+from offpcc.data.datasets.columns import (
+    BLOCK_BYTES,
+    BYTES_PER_EPISODE,
+    COPIES,
+    Array,
+    Range,
+    blocks,
+    check_room,
+    exceeds,
+)
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load_dataset
@@ -178,6 +188,9 @@ class OfflineDataset:
             f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
             f"return {self.mean_return:.1f}{format_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
         )
+        if folder := folder_of_frames(self.rows.observations):
+            size = self.rows.num_frame_bytes / 1e9
+            yield f"its frames, {size:.3g} GB, are in a temporary file in {folder}, as they exceed the memory_limit"
         if reads_rewards and self.reward_scale != 1.0:
             yield f"rewards are multiplied by {self.reward_scale:.6g} (dataset.return_range)"
             if warning := self.scale_warning():
@@ -225,12 +238,22 @@ def unused_dataset_parameters(algorithm: Any) -> dict[str, str]:
     return {} if algorithm.has_critics else {"return_range": f"{type(algorithm).__name__} reads no rewards"}
 
 
-def load_unchanged(source: str | Path | Dataset, options: DatasetOptions, progress: Progress | None = None) -> Dataset:
+def load_unchanged(
+    source: str | Path | Dataset,
+    options: DatasetOptions,
+    progress: Progress | None = None,
+    memory_limit: int | None = None,
+) -> Dataset:
     """Load a dataset with its time limit and its range of actions, unchanged otherwise; see `load_dataset`."""
     if isinstance(source, Dataset):
-        return source.with_range(options.action_range)
+        data = source.with_range(options.action_range)
+        return data if memory_limit is None else data.limited(memory_limit)
     return load_dataset(
-        source, max_episode_steps=options.max_episode_steps, action_range=options.action_range, progress=progress
+        source,
+        max_episode_steps=options.max_episode_steps,
+        action_range=options.action_range,
+        progress=progress,
+        memory_limit=memory_limit,
     )
 
 
@@ -244,6 +267,7 @@ def read(
     seed: int = 0,
     progress: Progress | None = None,
     state: str | None = None,
+    memory_limit: int | None = None,
 ) -> OfflineDataset:
     """Load a dataset for training.
 
@@ -260,11 +284,13 @@ def read(
         seed: seed of the wrappers' random numbers, such as noise.
         progress: callback for the progress of a download.
         state: without an environment, None to leave out the states that only critics see; see ``make.state``.
+        memory_limit: maximum size of images in memory, in bytes, while they are read and afterwards; see
+            `offpcc.data.load_dataset`.
 
     Raises:
         UserError: the data cannot be found, are damaged, are not suited to training, or do not fit the environment.
     """
-    data = load_unchanged(source, options, progress)
+    data = load_unchanged(source, options, progress, memory_limit)
     called = data.name if isinstance(source, Dataset) else str(source)
     _check_actions(data, env, called)
     data = match_frame_stack(data, env)
@@ -282,9 +308,11 @@ def read(
     if env is None and state is not None and getattr(data.observation_space, "state_key", None) is None:
         raise UserError(without_states(called))
     facts = _facts(data, env, bounds, options.return_range)
-    passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows) + BYTES_PER_EPISODE * data.num_episodes
-    check_room(data.bytes_of_rows + passing, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,")
-    rows = data.rows(bounds)
+    passing = COPIES * min(BLOCK_BYTES, data.bytes_of_rows()) + BYTES_PER_EPISODE * data.num_episodes
+    needed = data.bytes_of_rows(memory_limit) + passing
+    has_images = data.observations.dtype == np.uint8
+    check_room(needed, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,", has_images)
+    rows = data.rows(bounds, memory_limit)
     if not len(rows.starts):
         raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
     space = data.observation_space
@@ -299,7 +327,7 @@ def read(
             )
     recorded = rows.observations
     if env is not None:
-        rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"]))
+        rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"], memory_limit))
     for notice in facts["notices"]:
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
@@ -358,21 +386,28 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
 
 
 def _seen(
-    rows: TransitionTable, env: gymnasium.Env[Any, Any], seed: int, wrappers: Sequence[str] | None, name: str
+    rows: TransitionTable,
+    env: gymnasium.Env[Any, Any],
+    seed: int,
+    wrappers: Sequence[str] | None,
+    name: str,
+    memory_limit: int | None,
 ) -> Array:
     """Return the recorded observations as the agent sees them through the environment's wrappers."""
     space = env.observation_space
     if space.shape and (space.shape, space.dtype) != (rows.observations.shape[1:], rows.observations.dtype):
         one = np.dtype(space.dtype).itemsize * math.prod(space.shape)
-        seen = len(rows.observations) * one  # held twice: as the wrappers return them, and packed into rows
+        shape = len(rows.observations), *space.shape
+        # Held twice: as the wrappers return them, and packed into rows.
+        seen = 0 if exceeds(memory_limit, shape, np.dtype(space.dtype)) else 2 * len(rows.observations) * one
         check_room(
-            2 * seen + len(rows.actions) * bytes_per_row(0, rows.actions.shape[1]),
+            seen + len(rows.actions) * bytes_per_row(0, rows.actions.shape[1]),
             f"{name}: the observations of {name_of(env)}",
         )
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
-    return transform_observations(
-        env, observations, actions, rewards, rows.starts, rows.stops, seed=seed, recorded_wrappers=wrappers
-    )
+    given = observations, actions, rewards, rows.starts, rows.stops
+    zeros = partial(recorded_frames, memory_limit=memory_limit, name=name)
+    return transform_observations(env, *given, seed=seed, recorded_wrappers=wrappers, zeros=zeros)
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

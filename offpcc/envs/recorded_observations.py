@@ -6,7 +6,7 @@ wrapper, including a user's own. Recordings have the precision of float32.
 """
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -91,6 +91,7 @@ def transform_observations(
     *,
     seed: int,
     recorded_wrappers: Sequence[str] | None = None,
+    zeros: Callable[[tuple[int, ...], Any], Array] = np.zeros,
 ) -> Array:
     """Return the observations of recorded episodes as an agent in `env` would have seen them.
 
@@ -115,6 +116,7 @@ def transform_observations(
         seed: Seed of the wrappers' random draws.
         recorded_wrappers: `observation_wrappers` of the environment that the episodes were recorded in; None if
             unknown.
+        zeros: Returns room for the observations of wrappers: an array of zeros, of a shape and a dtype.
 
     Returns:
         (R, *env.observation_space.shape), in its dtype.
@@ -133,7 +135,7 @@ def transform_observations(
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_skipped(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
-        return _replayed(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops)
+        return _replayed(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops, zeros)
     if changing:
         columns = np.arange(observations.shape[1])
         for wrapper in changing:
@@ -157,6 +159,7 @@ def _replayed(
     rewards: Array,
     starts: Array,
     stops: Array,
+    zeros: Callable[[tuple[int, ...], Any], Array],
 ) -> Array:
     """Return the observations of `wrappers`, which are sorted from the inside out, in recorded episodes."""
     outermost, remedy = wrappers[-1], _advice(wrappers[-1])  # now, because the playback hides the environment
@@ -178,7 +181,7 @@ def _replayed(
             raise OutOfStepError
 
     space = outermost.observation_space
-    result = np.zeros((len(observations), *space.shape), space.dtype)
+    result = zeros((len(observations), *space.shape), space.dtype)
     below = [wrapper.env for wrapper in wrappers]
     try:
         for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):

@@ -548,7 +548,24 @@ def read_data(spec: RunSpec) -> OfflineDataset | None:
         bar = stack.enter_context(download_bar())
         fraction, seed, state = spec.dataset_fraction, spec.seed, spec.env_options.state
         given: dict[str, Any] = {"fraction": fraction, "steps": spec.dataset_steps, "seed": seed, "state": state}
+        given["memory_limit"] = limit_of_images(spec)
         return read(spec.dataset, example, spec.dataset_options, progress=bar, **given)
+
+
+def limit_of_images(spec: RunSpec) -> int | None:
+    """Return `memory_limit` of the buffer that the dataset will fill; the dataset is read before that is built."""
+    if "memory_limit" in spec.buffer:
+        limit = spec.buffer["memory_limit"]
+    else:
+        algorithm = find_algorithm(spec.algo)
+        is_memoryless = True
+        for name in ("encoder", "shared_encoder"):
+            builder = spec.algorithm.get(name) or loading.bound_value(algorithm, name)
+            builder = builder or getattr(algorithm, f"default_{name}", None)
+            is_memoryless &= getattr(getattr(builder, "func", builder), "memoryless", True)
+        default = default_buffer(is_memoryless, getattr(algorithm, "draws_by_priority", False))
+        limit = loading.bound_value(spec.parts.buffer_class or default, "memory_limit")
+    return limit if isinstance(limit, int) else None  # the buffer refuses others
 
 
 def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:

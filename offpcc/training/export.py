@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import tempfile
 import time
 import warnings
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.discrete import ValueBased
+from offpcc.config.validation import format_value
 from offpcc.core import Memory, State
 from offpcc.envs.wrappers import bounds_of
 from offpcc.networks import Inputs
@@ -29,7 +31,7 @@ from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import replacing, sha256, write_json
-from offpcc.utils.paths import as_path
+from offpcc.utils.paths import as_path, shown
 from offpcc.utils.spaces import PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
 
@@ -235,6 +237,7 @@ def export(
     file: str | Path | None = None,
     *,
     env: gymnasium.Env[Any, Any] | None = None,
+    units: Mapping[str, Sequence[str]] | None = None,
 ) -> Exported:
     """Write an actor for machines without offpcc, and a contract in JSON beside it.
 
@@ -246,17 +249,23 @@ def export(
         file: the file to write: `NAME.onnx` for ONNX, `NAME.pt2` for `torch.export.load`. The default is an ONNX file
             beside the actor's file. The contract is `NAME.json`.
         env: the environment of the agent. The contract then has its id and its control rate.
+        units: units for the contract, one text per number, such as ``{"observation": ["rad", "rad/s"], "action":
+            ["Nm"]}``. Of a `Dict`, the keys are the names of the inputs, such as ``observation.arm``. An image or a
+            discrete action has one text.
 
     Raises:
-        UserError: the actor cannot be read or exported, the file cannot be written, or actions differ from the agent's.
+        UserError: the actor cannot be read or exported, the file cannot be written, actions differ from the agent's, or
+            the number of units is not that of the numbers.
     """
-    path, facts = None, {}
+    path: Path | None = None
+    facts: dict[str, Any] = {}
     if not isinstance(source, Agent):
         path = as_path(source, "source")
         if path.is_dir():
             facts = {"env": RunFolder.at(path).details().get("env")}
             path = RunFolder.at(path).actor()
         facts["actor_sha256"] = sha256(path) if path.is_file() else None
+        facts |= _origin(RunFolder.at(path.parent))
     if file is None and path is None:
         raise UserError("export got no file; name one, such as actor.onnx")
     file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
@@ -270,6 +279,7 @@ def export(
     if isinstance(agent.algorithm, ValueBased):
         agent.algorithm.test_epsilon = 0.0  # the exported actor draws nothing
     step = ActorStep(agent)
+    facts["units"] = None if units is None else _checked_units(units, step)
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)
     latency = _latency(step, agent, run)
@@ -302,6 +312,43 @@ def export(
     except OSError as error:
         raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
     return Exported(file, contract_file, contract, difference, latency)
+
+
+def _origin(folder: RunFolder) -> dict[str, Any]:
+    """Return where an actor's file comes from: the SHA-256 of the run's config, and facts of run.json; {} if unknown.
+
+    The folder may come from somebody else, so facts of other types are left out.
+    """
+    details, kinds = folder.details(), {"env": str, "algo": str, "run_id": int, "seed": int, "git_commit": str}
+    run = {name: details[name] for name, kind in kinds.items() if isinstance(details.get(name), kind)}
+    if not run:
+        return {}
+    return {"config_sha256": sha256(folder.config) if folder.config.is_file() else None, "run": run}
+
+
+def _checked_units(units: Mapping[str, Sequence[str]], step: ActorStep) -> dict[str, list[str]]:
+    """Return units as plain data.
+
+    Raises:
+        UserError: a name is no observation and no action, or there are more or fewer units than numbers.
+    """
+    ports = {port.name: port for port in [*step.observations, step.action]}
+    if not isinstance(units, Mapping):
+        raise UserError(f"units are {format_value(units)}; map the names {', '.join(ports)} to lists of texts")
+    for name, texts in units.items():
+        if name not in ports:
+            raise UserError(
+                f"units name {shown(repr(name))}, which this actor does not have; it has {', '.join(ports)}"
+            )
+        shape = ports[name].shape
+        size = 1 if len(shape) == 3 else math.prod(shape)
+        is_list = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+        if not is_list or len(texts) != size:
+            raise UserError(
+                f"units of {name} are {format_value(texts)}; it has to be a list of {size} texts, one per number, for "
+                f"shape {shape}"
+            )
+    return {name: [*texts] for name, texts in units.items()}
 
 
 def _program(step: ActorStep) -> Any:

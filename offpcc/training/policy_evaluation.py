@@ -1,14 +1,17 @@
 """Policy evaluation from data: the value of policies by fitted Q evaluation, and how well values rank policies.
 
-The evaluated policy is the mode of an actor. Its memory reads the recorded history, with the recorded previous actions
-and rewards, from the start of each episode. Otherwise it would remember actions that led to other observations.
+The evaluated policy is the mode of an actor. Of discrete actions, it is the one with the largest probability or Q
+value; the critics read it as a one-hot vector. Random actions of tests (`ValueBased.test_epsilon`) are left out.
+
+The memory of the policy reads the recorded history, with the recorded previous actions and rewards, from the start of
+each episode. Otherwise it would remember actions that led to other observations.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -17,11 +20,12 @@ import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.fqe import FQE
 from offpcc.config import loading
 from offpcc.config.registry import from_specification
 from offpcc.core import Memory, Step, channels_first
-from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset
 from offpcc.networks.encoders import rebuilds
@@ -167,6 +171,12 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
     Raises:
         UserError: observations or actions have other shapes than the actor's, or no episode has an end.
     """
+    if actor.is_discrete != (data.discrete is not None):
+        kinds = "whole numbers, which are choices", "vectors of numbers"
+        has, takes = reversed(kinds) if actor.is_discrete else kinds
+        raise UserError(
+            f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
+        )
     observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
     if observed != actor.space_shape or num_actions != actor.action_dim:
         raise UserError(
@@ -191,7 +201,10 @@ def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> 
         seed: the seed of policies that draw, as BCQ's does.
     """
     noise, actions = actor.noise, np.zeros(rows.actions.shape, np.float32)
+    epsilon = actor.test_epsilon if isinstance(actor, ValueBased) else 0.0
     actor.noise = Noise(seed, actor.device)
+    if isinstance(actor, ValueBased):
+        actor.test_epsilon = 0.0
     lengths = rows.stops - rows.starts
     order = np.argsort(-lengths, kind="stable")
     try:
@@ -214,6 +227,8 @@ def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> 
                 actions[places[goes_on]] = action[goes_on]
     finally:
         actor.noise = noise
+        if isinstance(actor, ValueBased):
+            actor.test_epsilon = epsilon
     return actions
 
 
@@ -222,11 +237,7 @@ def with_next_actions(rows: TransitionTable, of_policy: Array) -> TransitionTabl
     following = np.zeros_like(of_policy)
     following[:-1] = of_policy[1:]
     following[~rows.is_start] = 0.0  # the row of an episode's last observation
-    both = np.concatenate([rows.actions, following], 1)
-    storage = Storage.of(len(both), rows.observations.shape[1:], rows.observations.dtype, both.shape[1])
-    for column, array in zip(storage.columns, [rows.observations, both, *rows.columns[2:]], strict=True):
-        column[...] = array
-    return replace(rows, **vars(storage))
+    return rows.showing(rows.observations, np.concatenate([rows.actions, following], 1))
 
 
 # True returns -----------------------------------------------------------------------------------------------------

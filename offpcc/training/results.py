@@ -7,14 +7,14 @@ import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
@@ -329,7 +329,13 @@ def evaluate_from_data(
         # For data that have no range of their own.
         if env is None and options.action_range is None and isinstance(bounds, Box) and bounds.is_bounded():
             options = options._replace(action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
-        data = read(dataset, example, options, seed=seed)
+        limit = (buffer or {}).get("memory_limit")
+        if env is None and isinstance(bounds, Discrete):
+            dataset = load_unchanged(dataset, options, memory_limit=limit)
+            if dataset.discrete_actions and dataset.action_range is None:
+                first, last = int(bounds.start), int(bounds.start + bounds.n) - 1
+                dataset = replace(dataset, action_range=(np.array([first]), np.array([last])))
+        data = read(dataset, example, options, seed=seed, memory_limit=limit)
         return estimate_value(
             actor, data, num_updates=num_updates, gamma=gamma, seed=seed, algorithm=algorithm or {}, buffer=buffer or {}
         )

@@ -41,6 +41,24 @@ def test_values_of_runs_and_their_ranking(quick, launch, tmp_path, pendulum_file
     assert code == 0 and "value " in plain and "played" not in plain and "error" not in plain
 
 
+def test_agents_with_discrete_actions(launch, tmp_path):
+    code, _, err = launch(
+        *("collect", "--env", "CartPole-v1", "--actor", "random", "--steps", 200, "--out", tmp_path / "c.hdf5")
+    )
+    assert code == 0, err
+    few = ("train.num_epochs=1", "train.num_steps_per_epoch=2", "train.num_test_episodes_per_epoch=1")
+    for algo in ("dbc", "rdqn"):
+        train = ("--env", "CartPole-v1", "--dataset", tmp_path / "c.hdf5", "--algo", algo, "--run_id", 1)
+        code, _, err = launch(*train, "--config", "discrete/cartpole_data.gin", "--gin", *few)
+        assert code == 0, err
+    folders = [tmp_path / "results" / "CartPole-v1_from_c" / algo for algo in ("dbc", "rdqn")]
+    command = ("evaluate", *folders, "--from_data", tmp_path / "c.hdf5", *FEW, "--episodes", 2, "--json")
+    code, out, err = launch(*command)
+    assert code == 0, err
+    for one in json.loads(out)["policies"]:
+        assert one["interval"]["low"] < one["value"] < one["interval"]["high"] and one["played"]["undiscounted"] > 0.0
+
+
 def test_metrics_that_are_not_defined_are_none():
     def evaluated(value, discounted):
         return Evaluated(None, "e", ValueEstimate(np.full(3, value), 0.9, 1), Played(5, discounted, 0.0, 0.0))

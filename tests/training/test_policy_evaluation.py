@@ -8,17 +8,19 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Discrete
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS, BC
+from offpcc.algorithms.discrete_bc import DiscreteBC
 from offpcc.algorithms.fqe import FQE
-from offpcc.core import Batch
+from offpcc.core import Batch, Step
 from offpcc.data.offline import read
 from offpcc.networks import Encoder, Identity, Inputs, Recurrent
 from offpcc.training.policy_evaluation import (
     Discounting,
     bootstrap_interval,
+    check_fit,
     policy_actions,
     rank_correlation,
     ranks,
@@ -219,6 +221,75 @@ def test_actions_of_data_without_a_range_are_in_the_units_of_the_agent():
     unknown = dataclasses.replace(data, actions=4.0 * data.actions, action_range=None)
     other = offpcc.evaluate_from_data(large, unknown, **given)
     np.testing.assert_allclose(other.initial_values, one.initial_values, rtol=1e-5)
+
+
+# Discrete actions -------------------------------------------------------------------------------------------------
+
+
+class Choices(DiscreteBC):
+    """A policy that is a function of the actor's summary."""
+
+    def choose_action(self, summary, deterministic):
+        assert deterministic
+        return torch.nn.functional.one_hot(self.function(summary), self.action_dim).float()
+
+
+def choosing(data, start=0):
+    """The corridor with the actions `start` (left) and `start` + 1 (right); no step takes the third action."""
+    return dataclasses.replace(
+        data, actions=(data.actions > 0).astype(np.float32) + start, action_range=None, discrete_actions=True
+    )
+
+
+def test_the_value_of_choices_is_that_of_linear_algebra(start=5):
+    actor = Choices(Box(-np.inf, np.inf, (3,), np.float32), Discrete(3, start=start))
+    goes_right = torch.from_numpy(GOES_RIGHT)
+    actor.function = lambda summary: goes_right[summary.argmax(-1)].long()
+    data = choosing(corridor(), start)
+    found = offpcc.evaluate_from_data(
+        actor, data, num_updates=1_500, gamma=GAMMA, algorithm=SMALL, buffer={"batch_size": 64}
+    )
+    first = data.observations[data.starts].argmax(1)
+    for state, value in enumerate(exact()):
+        assert abs(found.initial_values[first == state][0] - value) < 0.06, (state, value)
+
+
+@pytest.mark.parametrize("name", ["dbc", "dqn", "rdqn", "qrdqn", "dbcq", "rdsac", "cdqn"])
+def test_discrete_agents_of_each_kind(name):
+    """The policy is the mode: the action of the largest probability or value, without random actions of tests."""
+    space = IMAGE if name == "cdqn" else Box(-np.inf, np.inf, (3,), np.float32)
+    actor = ALGORITHMS[name](space, Discrete(3), hidden_dims=(6,), seed=1)
+    if hasattr(actor, "test_epsilon"):
+        actor.test_epsilon = 0.9
+    data = choosing(corridor(6))
+    if name == "cdqn":
+        draws = np.random.default_rng(0)
+        seen, final = (draws.integers(0, 255, (n, *space.shape)).astype(np.uint8) for n in (len(data), 6))
+        data = dataclasses.replace(data, observations=seen, final_observations=final)
+    given = {"algorithm": {"hidden_dims": (6,)}, "buffer": {"batch_size": 2}}
+    found = offpcc.evaluate_from_data(actor, data, num_updates=2, **given)
+    assert found.initial_values.shape == (6,) and np.isfinite(found.initial_values).all()
+    rows = read(dataclasses.replace(data, action_range=(np.array([0]), np.array([2])))).rows
+    actions = policy_actions(actor, rows)
+    assert ((actions == 0) | (actions == 1)).all() and (actions.sum(1) == 1).all()
+    assert getattr(actor, "test_epsilon", 0.9) == 0.9
+    if actor.memoryless:
+        step = Step(
+            rows.observations, np.zeros((len(actions), 3)), np.zeros((len(actions), 1)), np.full(len(actions), 1)
+        )
+        actor.test_epsilon = 0.0
+        np.testing.assert_array_equal(actions, actor.act(step, None, deterministic=True)[0])
+
+
+def test_choices_and_numbers_are_not_mixed_up():
+    """Both have actions of three numbers for the critics."""
+    space, data = Box(-np.inf, np.inf, (3,), np.float32), corridor(3)
+    choices = dataclasses.replace(choosing(data), action_range=(np.array([0]), np.array([2])))
+    with pytest.raises(UserError, match="are whole numbers, which are choices, but those of the actor are vectors"):
+        check_fit(BC(space, Box(-1.0, 1.0, (3,), np.float32)), read(choices))
+    numbers = dataclasses.replace(data, actions=np.tile(data.actions, 3), action_range=None)
+    with pytest.raises(UserError, match="are vectors of numbers, but those of the actor are whole numbers, which are"):
+        offpcc.evaluate_from_data(DiscreteBC(space, Discrete(3)), numbers, num_updates=1)
 
 
 # Memory -----------------------------------------------------------------------------------------------------------

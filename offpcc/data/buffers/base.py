@@ -59,7 +59,8 @@ class BufferBase:
         num_envs: Number of environments that send transitions.
         frame_stack: Number of frames in an observation, stacked along its first axis, oldest first. 1 for no stack.
         memory_limit: Maximum size of images in memory, in bytes; further ones are in temporary files. None for no
-            limit. Recorded data is held in memory. Batches and checkpoints are the same.
+            limit. The images of recorded data obey it, too: beyond it, all of them are in one file. Batches and
+            checkpoints are the same.
 
     Raises:
         UserError: The observations cannot be such stacks.
@@ -268,8 +269,8 @@ class BufferBase:
         idle = {"capacity": "recorded data is held whole"} if self.recorded else {}
         if self.device.type == "cpu":
             idle["on_device"] = "batches go to the CPU, where the buffer is"
-        if self.recorded or self.dtype != np.uint8:
-            idle["memory_limit"] = "recorded data is held in memory" if self.recorded else "observations are not images"
+        if self.dtype != np.uint8:
+            idle["memory_limit"] = "observations are not images"
         return idle
 
     def episodes_per_env(self, num_steps: int, longest_episode: int | None) -> int:

@@ -8,12 +8,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from offpcc.data.datasets.columns import Array
+from offpcc.data.datasets.columns import Array, exceeds
 from offpcc.utils.errors import UserError, first_line
 
 
@@ -30,11 +31,16 @@ def wrap_edges(with_edges: Any, num_rings: int) -> None:
     )
 
 
-def frames_in_file(shape: tuple[int, ...]) -> Array:
+def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames", less: str = "capacity") -> Array:
     """Return an array of uint8 zeros in a temporary file: the system writes it to disk and frees its memory.
 
     The file is in ``$TMPDIR``, else in /var/tmp, which is on a disk where /tmp may be in memory. It has no name, so it
     is gone when the array is.
+
+    Args:
+        shape: The shape.
+        what: What the frames are, for the message.
+        less: What to lower so that there are fewer, for the message.
 
     Raises:
         UserError: The disk has no room for it.
@@ -50,11 +56,31 @@ def frames_in_file(shape: tuple[int, ...]) -> Array:
             content = torch.from_file(file.name, shared=True, size=num_bytes, dtype=torch.uint8)
     except OSError as error:
         raise UserError(
-            f"{folder} cannot hold {num_bytes:,} bytes of a replay buffer's frames ({first_line(error)}); name a "
-            f"folder on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower capacity"
+            f"{folder} cannot hold {num_bytes:,} bytes of {what} ({first_line(error)}); name a "
+            f"folder on a larger disk in the environment variable TMPDIR, raise memory_limit, or lower {less}"
         ) from error
     frames: Array = content.numpy().reshape(shape)
     return frames
+
+
+def recorded_frames(shape: tuple[int, ...], dtype: np.dtype[Any], memory_limit: int | None, name: str) -> Array:
+    """Return zeros for recorded observations: images that exceed `memory_limit` are in a temporary file.
+
+    Raises:
+        UserError: The disk has no room for it.
+    """
+    if exceeds(memory_limit, shape, dtype):
+        return frames_in_file(shape, f"frames of {name}", "--dataset_fraction or --dataset_steps")
+    return np.zeros(shape, dtype)
+
+
+def folder_of_frames(frames: Array) -> str:
+    """Return the folder of the temporary file that holds an array, which may be a view; "" if it is in memory."""
+    owner: Any = frames
+    while (base := getattr(owner, "base", None)) is not None:
+        owner = base
+    file = owner.untyped_storage().filename if isinstance(owner, torch.Tensor) else None
+    return str(Path(file).parent) if file else ""
 
 
 DTYPES: dict[type[Any], torch.dtype] = {np.float32: torch.float32, np.uint8: torch.uint8, np.bool_: torch.bool}
@@ -92,10 +118,11 @@ class Storage:
         num_rings: int = 1,
         device: torch.device | None = None,
         frames_on_disk: bool = False,
+        observations: Array | None = None,
     ) -> Storage:
         """Create `num_rows` rows of zeros for N = `num_rings` rings: arrays, or tensors on a device.
 
-        With `frames_on_disk`, images are in a temporary file; see `frames_in_file`.
+        With `frames_on_disk`, images are in a temporary file; see `frames_in_file`. Or `observations` are the images.
         """
         packs = dtype == np.float32
         width = math.prod(observation_shape) if packs else 0
@@ -108,7 +135,7 @@ class Storage:
         shape = (num_rows, *observation_shape)
         if packs:
             observations = packed[:, :width].reshape(shape)
-        else:
+        elif observations is None:
             observations = frames_in_file(shape) if frames_on_disk else zeros(shape, np.uint8)
         return Storage(
             observations=observations,
@@ -177,10 +204,15 @@ class TransitionTable(Storage):
         return [*self.columns, self.starts, self.stops]
 
     @property
+    def num_frame_bytes(self) -> int:
+        """The size in bytes of the observations; a frame that several observations share counts once."""
+        shared, one = self.observations.strides[0], self.observations[:1].nbytes
+        return self.observations.nbytes - max(len(self.observations) - 1, 0) * max(one - shared, 0)
+
+    @property
     def num_bytes(self) -> int:
         """The size in bytes of all arrays; a frame that several observations share counts once."""
-        shared, one = self.observations.strides[0], self.observations[:1].nbytes
-        return sum(array.nbytes for array in self.arrays) - max(len(self.observations) - 1, 0) * max(one - shared, 0)
+        return self.num_frame_bytes + sum(array.nbytes for array in self.arrays[1:])
 
     def showing(self, observations: Array, actions: Array | None = None) -> TransitionTable:
         """Return the same transitions with other `observations` (R, *obs), and other `actions` (R, A') if given."""

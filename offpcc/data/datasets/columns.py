@@ -1,7 +1,7 @@
 """Reading and checking of dataset columns, in blocks."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from offpcc.utils.system import available_bytes
 
 Array = NDArray[Any]
 Range = tuple[ArrayLike, ArrayLike]
+Allocate = Callable[[tuple[int, ...], Any], Array]  # returns an array of a shape and a dtype
 
 TOLERANCE = 1e-5  # relative tolerance within which a next observation equals the following row
 BLOCK_BYTES = 2**22  # read at a time, so a column that is kept only in part is never in memory as a whole
@@ -109,14 +110,20 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     return num_steps
 
 
-def check_room(num_bytes: int, what: str) -> None:
+def check_room(num_bytes: int, what: str, has_images: bool = False) -> None:
     """Raise if there is not enough free memory."""
     available = available_bytes()
     if available is not None and num_bytes > available:
         raise UserError(
             f"{what} take {num_bytes:,} bytes, but {available:,} bytes of memory are free; is the data damaged? If "
             f"not, split it, or take a part of it (--dataset_fraction)"
+            f"{', or bind memory_limit of the replay buffer, beyond which images are on disk' if has_images else ''}"
         )
+
+
+def exceeds(memory_limit: int | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Return whether images of this shape are to be in a file; other observations never are."""
+    return memory_limit is not None and dtype == np.uint8 and math.prod(shape) > memory_limit
 
 
 def bytes_of_ends(observations: Column, num_episodes: int) -> int:
@@ -125,10 +132,11 @@ def bytes_of_ends(observations: Column, num_episodes: int) -> int:
     return num_episodes * (one + BYTES_PER_EPISODE)
 
 
-def bytes_needed(columns: Mapping[str, Column]) -> int:
+def bytes_needed(columns: Mapping[str, Column], memory_limit: int | None = None) -> int:
     """Return the bytes that reading the columns needs in addition: the resulting arrays and temporary blocks.
 
-    The last observations of episodes are not included, because their number is known only from the flags.
+    Images that exceed `memory_limit` are not included, because they are in a file. The last observations of episodes
+    are not included, because their number is known only from the flags.
     """
     passing = kept = 0
     for key, column in columns.items():
@@ -136,6 +144,7 @@ def bytes_needed(columns: Mapping[str, Column]) -> int:
         is_flag = key in ("terminations", "truncations")
         dtype = np.dtype(np.bool_) if is_flag else dtype_in_memory(column, "observations" in key)
         is_there = isinstance(column, np.ndarray) and column.dtype == dtype and not is_flag
+        is_there |= key == "observations" and exceeds(memory_limit, column.shape, dtype)
         if key != "next_observations" and not is_there:
             kept += numbers * dtype.itemsize
         if getattr(column, "by_columns", False):  # read as a whole, one column at a time
@@ -163,14 +172,14 @@ def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
     return np.dtype(np.uint8 if keeps_bytes else np.float32)
 
 
-def read_numbers(column: Column, what: str, is_observed: bool = False) -> Array:
+def read_numbers(column: Column, what: str, is_observed: bool = False, allocate: Allocate = np.empty) -> Array:
     """Read all rows, with the dtype of `dtype_in_memory`; NaN or infinity raises `SpoiledData`."""
     dtype = dtype_in_memory(column, is_observed)
     if isinstance(column, np.ndarray) and column.dtype == dtype:
         for rows in blocks(column):
             check_finite(column[rows], what, rows.start)
         return column
-    numbers = np.empty(column.shape, dtype)
+    numbers = allocate(column.shape, dtype)
     for rows in blocks(column):
         numbers[rows] = converted(column[rows], dtype)
         check_finite(numbers[rows], what, rows.start)

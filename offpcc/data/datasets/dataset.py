@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.config.bindings import explains_calls
 from offpcc.core import PackedDict, entries_of
-from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row
+from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
 from offpcc.data.datasets.boundaries import last_steps, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
@@ -30,6 +31,8 @@ from offpcc.data.datasets.columns import (
     bytes_of_ends,
     check_room,
     check_shapes,
+    dtype_in_memory,
+    exceeds,
     read_flags,
     read_numbers,
     with_our_names,
@@ -74,6 +77,7 @@ class DatasetInfo(NamedTuple):
     metadata: Mapping[str, Any] | None = None
     given: str | None = None  # the path or the name that the user gave
     is_discrete: bool = False  # whether `action_range` are the first and the last of discrete actions
+    memory_limit: int | None = None  # see `offpcc.data.load_dataset`
 
     @property
     def label(self) -> str:
@@ -211,19 +215,29 @@ class Dataset:
         observations: Any = self.stacks.newest(number)
         return replace(self, observations=observations, final_observations=final.newest(number))
 
+    def limited(self, memory_limit: int) -> Dataset:
+        """Return data whose stacks of frames take at most these bytes of memory; further ones are in a file."""
+        if self.stacks is None:
+            return self
+        final, old = self.final_observations, self.stacks.file
+        file = FrameFile(old.path, old.shape, old.name, memory_limit)
+        parts: Any = [replace(part, file=file) for part in (self.stacks, final) if isinstance(part, FrameStacks)]
+        return replace(self, observations=parts[0], final_observations=parts[1])
+
     @property
     def is_shuffled(self) -> bool:
         """Whether the steps are transitions without order, each of which is an episode of its own."""
         return bool(small_value(self.metadata, SHUFFLED))
 
-    @property
-    def bytes_of_rows(self) -> int:
-        """The size in bytes of the arrays that `Dataset.rows` returns."""
-        num_episodes = int((self.lengths > ~self.last_is_transition).sum())
+    def bytes_of_rows(self, memory_limit: int | None = None) -> int:
+        """Return the bytes of memory of the arrays that `rows` returns."""
+        num_rows = self.num_transitions + int((self.lengths > ~self.last_is_transition).sum())
+        size = self.observations[:1].nbytes
         if self.stacks:  # the table has a row per frame, and shares the frames
-            return self.stacks.nbytes // math.prod(self.stacks.shape[2:]) * bytes_per_row(0, self.actions.shape[1])
-        one = bytes_per_row(self.observations[:1].nbytes, self.actions.shape[1])
-        return one * (self.num_transitions + num_episodes)
+            num_rows, size = self.stacks.nbytes // math.prod(self.stacks.shape[2:]), 0
+        elif exceeds(memory_limit, (num_rows, size), self.observations.dtype):
+            size = 0
+        return num_rows * bytes_per_row(size, self.actions.shape[1])
 
     def __repr__(self) -> str:
         observations, actions = self.observations, self.actions
@@ -326,8 +340,9 @@ class Dataset:
                 f"{name}: of observations and next_observations only one has entries by key; give both this way"
             )
         num_steps = check_shapes(columns, name)
-        needed = bytes_needed(columns)
-        check_room(needed, f"{name}: {num_steps:,} steps")
+        needed = bytes_needed(columns, info.memory_limit)
+        has_images = dtype_in_memory(columns["observations"], is_observed=True) == np.uint8
+        check_room(needed, f"{name}: {num_steps:,} steps", has_images)
         terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
         flags = columns.pop("truncations", None)
         truncations = time_limits(terminations, limit) if flags is None else read_flags(flags, f"{name}: truncations")
@@ -337,7 +352,8 @@ class Dataset:
         rewards = read_numbers(columns.pop("rewards"), f"{name}: rewards").reshape(num_steps)
         has_integers = columns["actions"].dtype.kind in "iub"
         actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
-        observations = read_numbers(columns.pop("observations"), f"{name}: observations", is_observed=True)
+        allocate = partial(recorded_frames, memory_limit=info.memory_limit, name=name)
+        observations = read_numbers(columns.pop("observations"), f"{name}: observations", True, allocate)
         num_whole = None if are_episodes else num_whole_episodes(metadata, name)
         following = columns.pop("next_observations", None)
         is_sure = are_episodes or num_whole is not None
@@ -402,7 +418,7 @@ class Dataset:
         is_end = terminations | truncations
         first = first_rows(is_end, frames.shape[0], int(stack), name)
         stops = np.flatnonzero(is_end) + 1
-        file = FrameFile(Path(info.source), frames.shape, name)
+        file = FrameFile(Path(info.source), frames.shape, name, info.memory_limit)
         observations: Any = FrameStacks(file, first, int(stack))
         final_observations: Any = FrameStacks(file, first[stops - 1] + 1, int(stack))
         num_whole = num_whole_episodes(metadata, name)
@@ -728,11 +744,12 @@ class Dataset:
         is_own = self.name.startswith("minari:") or ACTION_KEYS[0] in self.metadata
         return action_warnings(self.actions, self.action_range, action_bounds, self.name, is_own)
 
-    def rows(self, action_bounds: Range | None = None) -> TransitionTable:
+    def rows(self, action_bounds: Range | None = None, memory_limit: int | None = None) -> TransitionTable:
         """Return all transitions in the format of the buffers. Episodes without a transition are left out.
 
         Args:
             action_bounds: see `unit_actions`.
+            memory_limit: see `offpcc.data.load_dataset`.
 
         Raises:
             UserError: the bounds do not fit the actions.
@@ -746,7 +763,10 @@ class Dataset:
         shape = self.observations.shape[1:]
         num_rows = int(stops[-1]) if len(stops) else 0
         size = self.choices(action_bounds)[1] if self.discrete_actions else self.actions.shape[1]
-        storage = Storage.of(num_rows, shape, self.observations.dtype, size)
+        dtype, frames = self.observations.dtype, None
+        if dtype == np.uint8:
+            frames = recorded_frames((num_rows, *shape), dtype, memory_limit, self.name)
+        storage = Storage.of(num_rows, shape, dtype, size, observations=frames)
         storage.is_start[:] = True
         storage.is_start[stops - 1] = False
 

@@ -53,6 +53,7 @@ def read_dataset_file(
     max_episode_steps: int | None = None,
     action_range: Range | None = None,
     observation_space: spaces.Dict | None = None,
+    memory_limit: int | None = None,
 ) -> Dataset:
     """Read the dataset in an HDF5 or NPZ file, with any suffix.
 
@@ -67,6 +68,7 @@ def read_dataset_file(
         max_episode_steps: see `Dataset.from_arrays`.
         action_range: see `Dataset.from_arrays`.
         observation_space: see `Dataset.from_arrays`.
+        memory_limit: see `offpcc.data.load_dataset`.
     """
     try:
         with open_regular(path) as opened:
@@ -94,9 +96,8 @@ def read_dataset_file(
             LazyMetadata(file.names_below(group), partial(read_value, path, group), f"{path}: {group}")
             for group in ("infos", "metadata")
         )
-        info = DatasetInfo(
-            name or path.stem, str(path), max_episode_steps, action_range, infos, metadata, given or str(path)
-        )
+        own = name or path.stem, str(path), max_episode_steps, action_range, infos, metadata, given or str(path)
+        info = DatasetInfo(*own, memory_limit=memory_limit)
         if frames is not None:
             return Dataset.from_frames(columns, frames, info, printable(found))
         return Dataset.from_columns(columns, info, printable(found))

@@ -15,10 +15,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from offpcc.data.buffers.storage import Storage, TransitionTable
+from offpcc.data.buffers.storage import Storage, TransitionTable, recorded_frames
 from offpcc.data.datasets.columns import BLOCK_BYTES, Array, check_room
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular
+from offpcc.utils.system import available_bytes
 
 FRAMES, FRAME_STACK, SHUFFLED = "frames", "frame_stack", "shuffled"
 
@@ -30,31 +31,34 @@ class FrameFile:
         path: the file.
         shape: (R, H, W), shape of its ``frames``.
         name: the name of the data, for messages.
+        memory_limit: maximum size of frames in memory, in bytes; more of them are in a temporary file. None to use all
+            memory that is free.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], name: str) -> None:
-        self.path, self.shape, self.name = path, shape, name
+    def __init__(self, path: Path, shape: tuple[int, ...], name: str, memory_limit: int | None = None) -> None:
+        self.path, self.shape, self.name, self.memory_limit = path, shape, name, memory_limit
         self._first, self._frames = 0, np.zeros((0, *shape[1:]), np.uint8)
 
     def windows(self, first: int, last: int, depth: int) -> tuple[int, Array]:
-        """Return the number of the first row that is in memory, and all stacks of `depth` frames from there on, a view.
+        """Return the number of the first row that was read, and all stacks of `depth` frames from there on, a view.
 
         Those that begin at rows `first` to `last` are among them.
 
         Raises:
-            UserError: the frames do not fit into the memory, or the file is damaged.
+            UserError: the frames exceed the limit of memory and fit on no disk, or the file is damaged.
         """
         stop = last + depth
         if first < self._first or stop > self._first + len(self._frames):
             stop = min(stop + 1, self.shape[0])  # the next observation, which is asked for next
             self._first, self._frames = first, np.zeros((0, *self.shape[1:]), np.uint8)
-            check_room((stop - first) * math.prod(self.shape[1:]), f"{self.name}: {stop - first:,} frames")
             self._frames = self._read(first, stop)
         seen = np.lib.stride_tricks.sliding_window_view(self._frames, depth, axis=0)
         return self._first, np.moveaxis(seen, -1, 1)
 
     def _read(self, first: int, stop: int) -> Array:
-        frames = np.empty((stop - first, *self.shape[1:]), np.uint8)
+        limits = [limit for limit in (self.memory_limit, available_bytes()) if limit is not None]
+        shape = (stop - first, *self.shape[1:])
+        frames = recorded_frames(shape, np.dtype(np.uint8), min(limits, default=None), self.name)
         try:
             check_regular(self.path)
             with h5py.File(self.path, "r", rdcc_nbytes=0) as file:

@@ -44,6 +44,7 @@ def load_dataset(
     action_range: Range | None = None,
     observation_space: spaces.Dict | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
 ) -> Dataset:
     """Load a dataset.
 
@@ -56,6 +57,9 @@ def load_dataset(
             contain them. Minari's datasets and the files of `offpcc collect` contain them.
         observation_space: the space of Dict observations in a file; see `Dataset.from_arrays`.
         progress: see `download`.
+        memory_limit: maximum size of images in memory, in bytes; if those of a file exceed it, they are in a temporary
+            file, as in `offpcc.data.ReplayBuffer`. None for no limit; stacks of frames that do not fit into the free
+            memory are in a file in any case.
 
     Raises:
         UserError: the dataset is not available, or its data is incomplete.
@@ -81,7 +85,7 @@ def load_dataset(
     else:
         name = catalog.NAMES.get(path.name, path.stem)
     limit = max_episode_steps or catalog.max_episode_steps(name)
-    facts: dict[str, Any] = {"max_episode_steps": limit, "action_range": action_range}
+    facts: dict[str, Any] = {"max_episode_steps": limit, "action_range": action_range, "memory_limit": memory_limit}
     dataset = read_dataset_file(path, name=name, given=text, **facts, observation_space=observation_space)
     remarks = [NOT_HASHED] if path.name in catalog.NAMES and path.name not in KNOWN else []
     remarks += catalog.remarks(name)

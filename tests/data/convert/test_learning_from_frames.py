@@ -223,9 +223,15 @@ def test_a_run_learns(files, which, algo, launch, tmp_path):
     command = ("--env", "TinyBreakout-v0", "--algo", algo, "--dataset", files[which], "--dataset_steps", 15)
     command = (*command, "--import", "tiny_atari", "--config", "discrete/cartpole_data.gin", "--gin")
     buffer = "RecurrentReplayBuffer" if "r" in algo else "ReplayBuffer"
-    settings = (f"{buffer}.batch_size=4", "train.num_steps_per_epoch=2", "train.num_test_episodes_per_epoch=1")
-    code, _, err = launch(*command, "train.num_epochs=1", *settings)
+    settings = (
+        f"{buffer}.batch_size=4",
+        f"{buffer}.memory_limit=100_000",
+        "train.num_steps_per_epoch=2",
+        "train.num_test_episodes_per_epoch=1",
+    )
+    code, out, err = launch(*command, "train.num_epochs=1", *settings)
     assert code == 0, err
+    assert "are in a temporary file in" in out
     folder = tmp_path / "results" / f"TinyBreakout-v0_from_{files[which].stem}_15_steps" / algo / "1"
     details = json.loads((folder / "run.json").read_text())
     assert details["dataset"]["num_transitions"] == details["dataset_steps"] == 15

@@ -251,7 +251,7 @@ def test_rows_are_what_buffers_hold_after_every_transition_was_pushed(recording)
             flat.push(*step)
             whole.push(*step)
     rows = data.rows()
-    assert data.bytes_of_rows == sum(getattr(rows, name).nbytes for name in flat_names)
+    assert data.bytes_of_rows() == sum(getattr(rows, name).nbytes for name in flat_names)
     assert len(rows.is_start) == flat.size
     for name in flat_names:
         stored = getattr(flat.storage, name)[: flat.size]
