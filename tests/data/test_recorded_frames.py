@@ -12,7 +12,7 @@ from pushing import same
 from tiny_atari import TinyBreakout
 
 import offpcc
-from offpcc.cli.convert import convert
+from offpcc.cli.convert import run_convert
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import folder_of_frames
 from offpcc.data.datasets.load import load_dataset
@@ -35,7 +35,7 @@ def files(tmp_path_factory):
     shards.ordered_shard(folder / "datasets/Breakout/run_1-00000-of-00050", LENGTHS)
     for ordered in (False, True):
         folders = {"dataset_dir": folder / "datasets", "buffer_dir": folder / "buffers"}
-        assert convert("rl-unplugged", "Breakout", ordered=ordered, **folders) == 0
+        assert run_convert("rl-unplugged", "Breakout", ordered=ordered, **folders) == 0
     shuffled, ordered = (folder / f"buffers/Breakout/run_1-00000-of-00{number}.hdf5" for number in ("100", "050"))
     load_dataset(ordered).newest_frames(1).save(folder / "alone.hdf5")
     return {"shuffled": shuffled, "ordered": ordered, "alone": folder / "alone.hdf5"}

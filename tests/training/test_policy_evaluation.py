@@ -20,7 +20,7 @@ from offpcc.networks import Encoder, Identity, Inputs, Recurrent
 from offpcc.training.policy_evaluation import (
     Discounting,
     bootstrap_interval,
-    check_fit,
+    check_actor_fits_data,
     policy_actions,
     rank_correlation,
     ranks,
@@ -286,7 +286,7 @@ def test_choices_and_numbers_are_not_mixed_up():
     space, data = Box(-np.inf, np.inf, (3,), np.float32), corridor(3)
     choices = dataclasses.replace(choosing(data), action_range=(np.array([0]), np.array([2])))
     with pytest.raises(UserError, match="are whole numbers, which are choices, but those of the actor are vectors"):
-        check_fit(BC(space, Box(-1.0, 1.0, (3,), np.float32)), read(choices))
+        check_actor_fits_data(BC(space, Box(-1.0, 1.0, (3,), np.float32)), read(choices))
     numbers = dataclasses.replace(data, actions=np.tile(data.actions, 3), action_range=None)
     with pytest.raises(UserError, match="are vectors of numbers, but those of the actor are whole numbers, which are"):
         offpcc.evaluate_from_data(DiscreteBC(space, Discrete(3)), numbers, num_updates=1)

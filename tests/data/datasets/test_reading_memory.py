@@ -17,7 +17,7 @@ CODE = """
 import json, sys, warnings
 from pathlib import Path
 import gin
-from offpcc.data.checks.check import examine
+from offpcc.data.checks.check import examine_dataset
 from offpcc.data.datasets import columns, files
 from offpcc.data.datasets.load import load_dataset
 from offpcc.training import experiment
@@ -34,7 +34,7 @@ small = dict(hidden_dims=(4,))
 
 def use(file):
     if algorithm == "check":
-        examine(load_dataset(file, action_range=(-1, 1)))
+        examine_dataset(load_dataset(file, action_range=(-1, 1)))
     else:
         experiment.build(None, algorithm, dataset=file, algorithm=small)
 
