@@ -123,7 +123,7 @@ def test_the_command_line_records(here, launch):
 KILLING = """
 import os, signal, sys, time
 from pathlib import Path
-from offpcc.cli.collect import run_collect
+from offpcc.cli.collect import record_dataset
 
 def options(out, resume):
     return dict(
@@ -134,7 +134,7 @@ def go_on(out, resume=True):
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        os._exit(run_collect(**options(out, resume)))
+        os._exit(record_dataset(**options(out, resume)))
     return child
 
 assert os.waitpid(go_on("whole.hdf5", False), 0)[1] == 0
