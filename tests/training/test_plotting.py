@@ -26,9 +26,9 @@ def figures(monkeypatch):
     """The figures that are saved."""
     import offpcc.training.plotting
 
-    found, save = [], offpcc.training.plotting.save
+    found, save = [], offpcc.training.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save", lambda figure, file: (found.append(figure), save(figure, file))
+        offpcc.training.plotting, "save_figure", lambda figure, file: (found.append(figure), save(figure, file))
     )
     return found
 
@@ -80,9 +80,9 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
     import offpcc.training.plotting
 
     figures = []
-    save = offpcc.training.plotting.save
+    save = offpcc.training.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file))
+        offpcc.training.plotting, "save_figure", lambda figure, file: (figures.append(figure), save(figure, file))
     )
     run = write_run(tmp_path / "Pendulum-v1" / "sac" / "3", [1.0, None, 5.0])
     plot_run(run, tmp_path / "curve.png")
@@ -100,9 +100,9 @@ def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypa
     import offpcc.training.plotting
 
     figures = []
-    save = offpcc.training.plotting.save
+    save = offpcc.training.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save", lambda figure, file: (figures.append(figure), save(figure, file))
+        offpcc.training.plotting, "save_figure", lambda figure, file: (figures.append(figure), save(figure, file))
     )
     for number in range(7):
         write_run(tmp_path / "many" / f"algo{number}" / "1", [1.0, 2.0])
