@@ -36,20 +36,9 @@ class ConstrainedActor(ValueActor):
 
     def forward(self, summary: Tensor) -> Tensor:
         """(N, 1, H) -> Q values (N, 1, A), or `LOWEST` for actions that are not allowed."""
-        return torch.where(self.is_allowed(summary), super().forward(summary), LOWEST)
-
-    def is_allowed(self, summary: Tensor) -> Tensor:
-        """Return whether each action is likely enough, (N, 1, A)."""
         logits = self.imitation(summary)
-        is_allowed: Tensor = logits - logits.amax(-1, keepdim=True) >= self.least
-        return is_allowed
-
-    def scores(self, summary: Tensor, noise: Tensor | None) -> Tensor:
-        """See `DiscreteActor`; where there is noise, it chooses among all actions, because it is a random choice."""
-        if noise is None:
-            return self.forward(summary)
-        values = super().forward(summary) + noise
-        return torch.where(self.is_allowed(summary) | (noise > 0.0), values, LOWEST)
+        is_allowed = logits - logits.amax(-1, keepdim=True) >= self.least
+        return torch.where(is_allowed, super().forward(summary), LOWEST)
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
@@ -57,15 +46,13 @@ class ConstrainedActor(ValueActor):
             return None
         values, imitate = mirrors
 
-        def choose(summary: Array, noise: Array | None) -> Array:
+        def scores(summary: Array) -> Array:
             logits = imitate(summary)
             is_allowed = logits - logits.max(-1, keepdims=True) >= self.least
-            if noise is not None:
-                is_allowed |= noise > 0.0
-            net: Callable[[Array], Array] = lambda read: np.where(is_allowed, values(read), np.float32(LOWEST))  # noqa: E731
-            return choose_best(net, summary, noise)
+            return np.where(is_allowed, values(summary), np.float32(LOWEST))
 
-        return choose
+        net: Callable[[Array], Array] = scores
+        return lambda summary, noise: choose_best(net, summary, noise)
 
 
 @configurable

@@ -55,7 +55,9 @@ class R2D2(DQN):
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return y = h(r + gamma (1 - d) h^-1(next_value)), (B, T, 1), with n steps as in `ActorCritic`."""
-        return rescaled(super().td_target(batch, restored(next_value.float(), self.rescaling)), self.rescaling)
+        return rescaled(
+            super().td_target(batch, restored(next_value.to(batch.rewards.dtype), self.rescaling)), self.rescaling
+        )
 
 
 def rescaled(x: Tensor, epsilon: float) -> Tensor:

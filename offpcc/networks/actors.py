@@ -159,17 +159,12 @@ class DiscreteActor(nn.Module):
         """Return the log-probability of each action, (..., A)."""
         return torch.log_softmax(self(summary), -1)
 
-    def scores(self, summary: Tensor, noise: Tensor | None) -> Tensor:
-        """Return the scores (..., A) plus `noise`, if given."""
-        scores: Tensor = self(summary) if noise is None else self(summary) + noise
-        return scores
-
     def choose(self, summary: Tensor, noise: Tensor | None) -> Tensor:
         """Return the action (..., A), one-hot, with the largest score plus `noise` (..., A), if given.
 
         If a score is NaN or infinite, so is the action.
         """
-        scores = self.scores(summary, noise)
+        scores = self(summary) if noise is None else self(summary) + noise
         best, choice = scores.max(-1, keepdim=True)
         places = torch.arange(scores.shape[-1], device=scores.device)
         action: Tensor = (choice == places).to(scores.dtype) + 0.0 * best

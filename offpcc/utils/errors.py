@@ -149,7 +149,7 @@ def similar(name: str, known: Iterable[str], number: int = 3) -> list[str]:
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line."""
     text = "" if isinstance(error, KeyError) else shown_in_one_line(message_of(error).strip())
-    return text or message_of(error)
+    return text or format_error(error)
 
 
 def format_error(error: BaseException) -> str:

@@ -287,6 +287,7 @@ def test_epsilon_falls_with_the_steps_and_an_actors_file_keeps_it(tmp_path):
     others = 0.0
     for _ in range(50):
         others += 1.0 - (agent.act(given)[0] * best).sum(-1).mean()
+        agent.count_steps(20)
     assert agent.epsilon() == pytest.approx(0.2)
     assert others / 50 == pytest.approx(0.75 * 0.6, abs=0.05)  # three of four random actions are others
     shares = [1.0 - (agent.act(given)[0] * best).sum(-1).mean() for _ in range(200)]
