@@ -131,7 +131,8 @@ class ActorStep(nn.Module):
             Port(f"memory_{number}", tuple(part.shape[1:]), str(part.dtype).removeprefix("torch."), meaning)
             for number, part in enumerate(_leaves(self._memory))
         ]
-        meaning = "last action in [-1, 1]; zeros at the first step of an episode, then what the last step returned"
+        kind = "one-hot" if algorithm.is_discrete else "in [-1, 1]"
+        meaning = f"last action, {kind}; zeros at the first step of an episode, then what the last step returned"
         before = [Port(PREVIOUS_ACTION, (algorithm.action_dim,), "float32", meaning)] if reads_actions else []
         self.states = before + memory
         dtype, meaning = str(np.result_type(*(np.asarray(value).dtype for value in scale), np.float32)), "in the units"
@@ -300,7 +301,11 @@ def export(
             "high": high.tolist(),
             "deterministic": True,
         },
-        "inside": ["normalisation of observations", "scale and bounds of actions"],
+        "inside": [
+            "normalisation of observations",
+            "number of the action" if agent.algorithm.is_discrete else "scale and bounds of actions",
+            *(["signs of rewards"] if step.extras and agent.algorithm.clip_rewards else []),
+        ],
         "verified": {"steps": STEPS, "largest_difference_of_unit_action": difference},
     }
     contract_file = file.with_suffix(".json")

@@ -135,8 +135,12 @@ def test_an_episode_in_onnxruntime(tmp_path):
 def test_random_actions_of_tests_and_signs_of_rewards(tmp_path, file):
     """As in Atari's configs: tests draw a few actions, and the agent reads the signs of rewards."""
     inputs = ["Recurrent.use_previous_reward=True", "ActorCritic.clip_rewards=True", "ValueBased.test_epsilon=0.5"]
-    agent = agent_of(Wide, "rdqn", *inputs)
-    assert offpcc.export(agent, tmp_path / file).difference < 1e-5
+    agent = agent_of(Wide, "rdqn", *inputs, "Recurrent.use_previous_action=True")
+    done = offpcc.export(agent, tmp_path / file)
+    assert done.difference < 1e-5
+    assert done.contract["inside"] == ["normalisation of observations", "number of the action", "signs of rewards"]
+    meanings = {port["name"]: port["meaning"] for port in done.contract["inputs"]}
+    assert meanings["previous_action"].startswith("last action, one-hot;")
 
 
 def test_the_contract_tells_units_and_origin(tmp_path):
