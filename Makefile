@@ -13,7 +13,8 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete gallery docs links bench bench-growth \
+  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
+  evidence-grid evidence-pong gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
 help:
@@ -33,6 +34,7 @@ help:
 	@echo "make evidence-critics   critics that see the state beside those that do not, hours"
 	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
 	@echo "make evidence-discrete   discrete actions on a small task that hides velocities, and beside d3rlpy and Tianshou, an hour"
+	@echo "make evidence-grid, evidence-pong   memory in a grid, and Tianshou's table of Pong, many hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
@@ -230,7 +232,7 @@ EVIDENCE_HEADS := $(foreach heads,plain residual,$(addsuffix +$(heads),$(HEAD_TA
 evidence-heads: $(EVIDENCE_HEADS)
 
 # Critics that see a state beside those that do not, each in a folder of its own: environment, algorithm, config, inputs.
-CRITIC_TASKS := $(foreach algo,rsac rtd3,pendulum-p-v0+$(algo)+pendulum corridor-30-v0+$(algo)+corridor)
+CRITIC_TASKS := $(foreach algo,rsac rtd3,pendulum-p-v0+$(algo)+pendulum corridor-30-v0+$(algo)+corridor hopper-bullet-p-v0+$(algo)+hopper)
 EVIDENCE_CRITICS := $(foreach inputs,history state both,$(addsuffix +$(inputs),$(CRITIC_TASKS)))
 INPUTS = $(subst both,history+state,$(lastword $(subst +, ,$@)))
 
@@ -239,7 +241,7 @@ evidence-critics: $(EVIDENCE_CRITICS)
 $(EVIDENCE_CRITICS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config evidence/critic_inputs/$(word 3,$(subst +, ,$@)).gin --gin "ActorCritic.critic_inputs = '$(INPUTS)'" \
-	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/critics/$(INPUTS) --resume
+	  --run_id $(if $(filter hopper%,$@),1 2,1 2 3 4 5) --threads 1 --results results/evidence/critics/$(INPUTS) --resume
 
 $(EVIDENCE_HEADS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
@@ -259,6 +261,34 @@ OF_CHOICES = --env CartPole-v1 --config configs/evidence/discrete/beside_peers.g
   --dataset $(if $(findstring random,$@),$(DISCRETE_DATA),$(OFFPCC_DATASETS)/$(word 2,$(subst +, ,$@)).hdf5)
 
 evidence-discrete: $(DISCRETE) $(DISCRETE_OURS) $(DISCRETE_THEIRS)
+
+# A grid that has to be remembered, some hours; the package minigrid is one of the tests' packages.
+GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn crdsac)
+
+$(GRIDS): $(VENV)/installed-tests
+	$(RUN) offpcc/launch.py --env MiniGrid-MemoryS7-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
+	  --config discrete/minigrid_memory.gin --results results/evidence/discrete --resume
+
+# Pong as in Tianshou's table, nine to twelve hours on a CPU: an expert, a million of its steps with random ones among
+# them, and what is learned from these, from 100,000 and from 10,000 of them.
+PONG := results/evidence/pong
+PONG_ALL := $(addprefix pong+,dbc dbcq dcql dcrr)
+PONG_LESS := pong+dcql+100000 pong+dcql+10000
+
+evidence-grid: $(GRIDS)
+evidence-pong: $(PONG_ALL) $(PONG_LESS)
+
+$(PONG)/expert.hdf5: $(VENV)/installed
+	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo cqrdqn --config evidence/discrete/pong.gin --run_id 1 \
+	  --gin "train.stop_return=18" --gin "train.stop_tests=2" --results $(PONG) --resume
+	$(RUN) offpcc/launch.py collect --env PongNoFrameskip-v4 --actor $(PONG)/PongNoFrameskip-v4/cqrdqn/1 \
+	  --epsilon 0.2 --steps 1000000 --out $@ --resume
+
+$(PONG_ALL) $(PONG_LESS): $(PONG)/expert.hdf5
+	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo c$(word 2,$(subst +, ,$@)) --run_id 1 \
+	  --config discrete/atari_$(word 2,$(subst +, ,$@)).gin --gin "train.num_epochs=5" --dataset $< \
+	  $(if $(word 3,$(subst +, ,$@)),--dataset_steps $(word 3,$(subst +, ,$@))) \
+	  --results $(PONG)/$(or $(word 3,$(subst +, ,$@)),1000000) --resume
 
 $(DISCRETE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env cartpole-p-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
