@@ -84,8 +84,8 @@ __all__ = [
 ]
 
 
-# An algorithm is a page, such as `sac.py`, a row here, and a config in `configs/algorithms`
-# or, for discrete actions, in `configs/discrete`.
+# An algorithm of offpcc is a page, such as `sac.py`, a row here, and a config in `configs/algorithms` or, for discrete
+# actions, in `configs/discrete`. A user's own algorithm needs no row: see docs/extending.md.
 variants.add(DDPG, "ddpg", recurrent="dpg")
 variants.add(TD3, "td3")
 variants.add(SAC, "sac")

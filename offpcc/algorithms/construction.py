@@ -73,9 +73,9 @@ class NetworkOptions:
         encoder: builds each network's own encoder; default: the class's.
         shared_encoder: builds the shared encoder; default: the class's.
         normalize_observations: whether to normalise observations by the mean and standard deviation of the dataset, or
-            online by running statistics; "scale" divides by the standard deviation only. By default, all algorithms
-            except DDPG, TD3, SAC and RLPD normalise vectors of a dataset; online, only TD3+BC normalises. The
-            statistics are saved with the actor.
+            online by running statistics; "scale" divides by the standard deviation only. By default, algorithms for
+            recorded data normalise vectors of a dataset; online, only TD3+BC normalises. The statistics are saved with
+            the actor.
         augmentation: augmentation of images in updates; default: the class's.
         critic_inputs: what critics and value functions see: the agent's "history", the "state" (see ``make.state``), or
             "history+state". Default: "history+state" if there is a state, else "history". The actor never sees the

@@ -1,7 +1,8 @@
 """The environments of offpcc. Importing this package registers them with Gymnasium.
 
-`ENVIRONMENTS` is the only table of them. To add an environment, write a file in `offpcc.envs.tasks` that holds its
-rows, and add a line here. The file must not import a simulator before an environment is made.
+`ENVIRONMENTS` is their table. A user's own environment needs no change here: see docs/your_environment.md. To add one
+to offpcc, write a file in `offpcc.envs.tasks` that holds its rows, and add a line here. The file must not import a
+simulator before an environment is made.
 
 D4RL also uses the names of its datasets as environment ids, and they are registered, too. `offpcc.envs.d4rl.catalog`
 holds their table, and `offpcc.envs.d4rl` makes them.
