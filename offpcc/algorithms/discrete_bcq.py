@@ -22,7 +22,6 @@ from offpcc.networks.actors import ValueActor, choose_best
 from offpcc.networks.critics import DiscreteCritics, of_actions
 from offpcc.networks.layers import head
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
-from offpcc.utils.errors import UserError
 
 LOWEST = -1e30  # score of an action that is not allowed; finite, because infinity shows a fault
 
@@ -36,9 +35,13 @@ class ConstrainedActor(ValueActor):
 
     def forward(self, summary: Tensor) -> Tensor:
         """(N, 1, H) -> Q values (N, 1, A), or `LOWEST` for actions that are not allowed."""
+        return torch.where(self.is_allowed(summary), super().forward(summary), LOWEST)
+
+    def is_allowed(self, summary: Tensor) -> Tensor:
+        """Return whether each action is likely enough, (..., A), for the summary (..., H)."""
         logits = self.imitation(summary)
-        is_allowed = logits - logits.amax(-1, keepdim=True) >= self.least
-        return torch.where(is_allowed, super().forward(summary), LOWEST)
+        is_allowed: Tensor = logits - logits.amax(-1, keepdim=True) >= self.least
+        return is_allowed
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
@@ -84,15 +87,20 @@ class DiscreteBCQ(DQN):
     ) -> None:
         self.threshold, self.logits_weight = threshold, logits_weight  # `build_actor` reads the first
         super().__init__(observation_space, action_space, **kwargs)
-        if not self.double:
-            raise UserError(
-                f"{type(self).__name__}.double is False, but its targets take an action that the agent may choose, "
-                f"which is that of double Q-learning; leave it out"
-            )
+        self.reads_next = True  # also without `double`, because targets ask which actions are allowed
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> ConstrainedActor:
         """Return the actor, with the Q network's weights and the imitating policy."""
         return ConstrainedActor(self.critics, head(summary_dim, hidden_dims, self.action_dim), self.threshold)
+
+    def target(self, h: Summaries, batch: Batch) -> Tensor:
+        """See `DQN`; a' is the best allowed action, without `double` too."""
+        if self.double:
+            return super().target(h, batch)
+        with torch.no_grad():
+            next_q = self.target_critics(h.target_q[:, :, 1:])[0]
+            allowed = torch.where(self.actor.is_allowed(h.next_pi), next_q, LOWEST)
+            return self.td_target(batch, allowed.amax(-1, keepdim=True))
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return DQN's loss plus the imitation loss: mean -log p(a|o), and the penalty of large logits."""

@@ -199,6 +199,7 @@ CASES = [
     (DiscreteCQL, qrdqn_reference, {"num_quantiles": 1, **STEPS}),
     (DiscreteBCQ, dqn_reference, {"threshold": 0.8, "logits_weight": 0.1}),
     (DiscreteBCQ, dqn_reference, {"threshold": 0.0, "dueling": True, **STEPS}),
+    (DiscreteBCQ, dqn_reference, {"threshold": 0.95, "double": False}),
     (DiscreteCRR, dcrr_reference, {"temperature": 0.5, "max_advantage_weight": 1.5}),
     (DiscreteCRR, dcrr_reference, {"weight_type": "binary", "conservative_weight": 3.0, **STEPS}),
 ]

@@ -200,11 +200,6 @@ def test_actors_on_other_machines_get_the_share_of_random_actions_of_their_place
     assert copy.epsilons(1) == pytest.approx([0.3**8])
 
 
-def test_the_targets_of_bcq_are_always_constrained():
-    with pytest.raises(UserError, match=r"DiscreteBCQ\.double is False.*leave it out"):
-        ALGORITHMS["dbcq"](Box(-1, 1, (2,), np.float32), Discrete(4), double=False)
-
-
 def test_collected_random_actions_are_those_of_collect_alone():
     box, choices = Box(-1, 1, (2,), np.float32), Discrete(2)
     agent = ALGORITHMS["dqn"](box, choices, test_epsilon=1.0)
