@@ -362,7 +362,7 @@ def _program(step: ActorStep) -> Any:
     batch = torch.export.Dim("batch", min=1, max=4096)
     try:
         with torch.no_grad(), _quiet():
-            return torch.export.export(
+            program = torch.export.export(
                 step, example, dynamic_shapes=(tuple({0: batch} for _ in example),), strict=False
             )
     except Exception as error:  # a user's network may do anything
@@ -370,6 +370,9 @@ def _program(step: ActorStep) -> Any:
             f"the actor cannot be exported ({first_line(error)}); forward of its networks must use PyTorch operations "
             f"alone, and must not depend on values or on the number of rows"
         ) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # a file must not name the folders of this machine
+    return program
 
 
 def _onnx(step: ActorStep) -> tuple[bytes, Run]:
@@ -398,6 +401,8 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
             f"the actor cannot be written as ONNX ({first_line(error)}); name a file NAME.pt2 for torch.export instead"
         ) from error
     model: Any = found.model_proto
+    for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        del node.metadata_props[:]  # names and folders of code, which no runtime needs
     described = {"offpcc": __version__, "inputs": [port.plain() for port in step.inputs]}
     onnx.helper.set_model_props(model, {"offpcc": json.dumps(described)})
     content: bytes = model.SerializeToString()

@@ -143,6 +143,14 @@ def test_random_actions_of_tests_and_signs_of_rewards(tmp_path, file):
     assert meanings["previous_action"].startswith("last action, one-hot;")
 
 
+@pytest.mark.parametrize("file", ["actor.onnx", "actor.pt2"])
+def test_a_file_names_no_folder_of_this_machine(tmp_path, file):
+    offpcc.export(agent_of(Wide, "rsac"), tmp_path / file)
+    content = (tmp_path / file).read_bytes()
+    assert str(Path(offpcc.__file__).parent).encode() not in content
+    assert str(Path(torch.__file__).parent).encode() not in content
+
+
 def test_the_contract_tells_units_and_origin(tmp_path):
     agent = agent_of(Wide, "bc")
     run = {"env": "Wide-v0", "algo": "bc", "run_id": 3, "seed": 3, "git_commit": "0123", "command": ["offpcc"]}
