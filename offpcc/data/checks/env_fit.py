@@ -98,9 +98,8 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
         )
     if space is not None and space.is_like(seen):
         return
-    if (
-        space is None and seen.state_key is not None
-    ):  # wrappers such as KeepIndices give the state, see `transform_observations`
+    # Wrappers such as KeepIndices give the state; see `transform_observations`.
+    if space is None and seen.state_key is not None:
         hiding = [level for level in levels(env) if isinstance(level, Hiding)]
         hides_state = any(level.state_space == level.env.observation_space for level in hiding)
         if hides_state and shape == levels(env)[0].observation_space.shape:
