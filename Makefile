@@ -142,6 +142,17 @@ $(DATA)/hopper_medium.hdf5: $(DATA)/hopper_replay.hdf5
 $(DATA)/hopper_random.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor random --steps 100000 --out $@
 
+# D4RL's five kinds of data of MuJoCo's Hopper, from one run of SAC.
+HOPPER_REPLAY := hopper_d4rl/medium-replay
+
+$(DATA)/$(HOPPER_REPLAY).hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py collect --recipe d4rl --env hopper-mujoco-v0 --config evidence/hopper.gin --steps 100000 \
+	  --threads 1 --out $(@D) --resume
+
+$(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
+	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@
+
 evidence-offline: $(OFFLINE) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
 
 $(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
@@ -161,22 +172,25 @@ $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 TO_ONLINE := evidence/offline_to_online
 ONLINE_PENDULUM := $(foreach algo,riql rtd3_bc rcql rawac,pendulum-p-v0+pendulum_replay+$(algo)+$(TO_ONLINE)/pendulum+10000) \
   pendulum-p-v0+pendulum_replay+rrebrac+$(TO_ONLINE)/pendulum_rebrac+10000
-ONLINE_HOPPER := $(foreach algo,iql td3_bc cql,hopper-mujoco-v0+hopper_replay+$(algo)+$(TO_ONLINE)/hopper+50000) \
-  hopper-mujoco-v0+hopper_replay+rebrac+$(TO_ONLINE)/hopper_rebrac+50000 \
-  $(foreach algo,riql rtd3_bc rcql,hopper-mujoco-p-v0+hopper_replay+$(algo)+$(TO_ONLINE)/hopper+50000) \
-  hopper-mujoco-p-v0+hopper_replay+rrebrac+$(TO_ONLINE)/hopper_rebrac+50000
+ONLINE_HOPPER := $(foreach algo,iql td3_bc awac,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(TO_ONLINE)/hopper+50000) \
+  hopper-mujoco-v0+$(HOPPER_REPLAY)+rebrac+$(TO_ONLINE)/hopper_rebrac+50000 \
+  $(foreach algo,riql rtd3_bc rawac,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(TO_ONLINE)/hopper+50000) \
+  hopper-mujoco-p-v0+$(HOPPER_REPLAY)+rrebrac+$(TO_ONLINE)/hopper_rebrac+50000
+# The maze's data are all steps of a run of 150,000, one id each.
+ONLINE_MAZE := water-maze-simple-pomdp-v0+water_maze_replay+rcalql+$(TO_ONLINE)/water_maze+150000
 # SAC after CQL, without the data (WSRL), in folders of their own: beside them lie runs of CQL that stays CQL.
 ONLINE_SAC := wsrl+pendulum-p-v0+pendulum_replay+rcql+$(TO_ONLINE)/pendulum_sac+10000
-ONLINE := $(ONLINE_PENDULUM) $(ONLINE_HOPPER)
+ONLINE := $(ONLINE_PENDULUM) $(ONLINE_HOPPER) $(ONLINE_MAZE)
 
 evidence-online: $(ONLINE) $(ONLINE_SAC)
 
 $(ONLINE_PENDULUM) $(ONLINE_SAC): $(DATA)/pendulum_replay.hdf5
-$(ONLINE_HOPPER): $(DATA)/hopper_replay.hdf5
+$(ONLINE_HOPPER): $(DATA)/$(HOPPER_REPLAY).hdf5
+$(ONLINE_MAZE): $(DATA)/water_maze_replay.hdf5
 $(ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --then_env_steps $(word 5,$(subst +, ,$@)) \
-	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 2) --threads 1 --results results/evidence --resume
+	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 $(if $(filter $@,$(ONLINE_HOPPER)),2)) --threads 1 --results results/evidence --resume
 
 $(ONLINE_SAC): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
@@ -307,16 +321,16 @@ $(DISCRETE_THEIRS): $(DISCRETE_DATA) $(BENCH_VENV)/installed
 # Learning in a model, online beside SAC (`make evidence` trains that), and from recorded data beside others.
 IN_A_MODEL := evidence/model_based
 MODEL_ONLINE := $(foreach algo,mbpo sac,pendulum-v0+$(algo)+$(IN_A_MODEL)/pendulum_mbpo \
-    InvertedPendulum-v5+$(algo)+$(IN_A_MODEL)/inverted_pendulum) \
+    InvertedPendulum-v5+$(algo)+$(IN_A_MODEL)/inverted_pendulum Hopper-v5+$(algo)+$(IN_A_MODEL)/hopper_mbpo) \
   pendulum-p-v0+rmbpo+$(IN_A_MODEL)/pendulum_mbpo
 MODES := aleatoric_penalty epistemic_penalty aleatoric_partitioning epistemic_partitioning
-MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper) \
-  $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper_beside) \
-  $(foreach algo,rmopo riql rtd3_bc,hopper-mujoco-p-v0+hopper_replay+$(algo)+$(IN_A_MODEL)/hopper_p)
+MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper) \
+  $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_beside) \
+  $(foreach algo,rmopo riql rtd3_bc,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_p)
 
 evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE)
 
-$(MODEL_OFFLINE): $(DATA)/hopper_replay.hdf5
+$(MODEL_OFFLINE): $(DATA)/$(HOPPER_REPLAY).hdf5
 $(MODEL_ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence/models --resume

@@ -12,6 +12,7 @@ from conftest import QUICK, merged, rows, run_folder
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.core import Step
 from offpcc.envs.vector.local import LocalEnvironments
@@ -72,10 +73,17 @@ def train_epochs(results, algo, num_epochs, bindings=()):
 FAST = ("sac", "rtd3_s", "iql")  # the others are slow tests
 
 
+def marks_of(name):
+    """The marks of the tests of an algorithm: images and shared memories of most take minutes together."""
+    kind = TABLE[name]
+    is_common = kind.algorithm in ("sac", "iql") or not (kind.images or kind.memory == "shared")
+    return () if name in FAST else (pytest.mark.slow,) if is_common else (pytest.mark.slow, pytest.mark.learning)
+
+
 @pytest.mark.parametrize(
     "algo",
     [
-        name if name in FAST else pytest.param(name, marks=pytest.mark.slow)
+        pytest.param(name, marks=marks_of(name))
         for name, cls in ALGORITHMS.items()
         if cls.imagination is None or cls.trains_model  # for the others, see test_imagination.py
         if not (cls.is_discrete and cls.default_augmentation)  # no task here has images and discrete actions

@@ -749,7 +749,13 @@ def test_the_previous_action_is_the_executed_one_also_at_random(name, monkeypatc
 
 @pytest.mark.parametrize(
     "case, autotune",
-    [(case, autotune) for case in ONE_CELL for autotune in ((True, False) if case in SACS else (None,))],
+    [
+        pytest.param(
+            case, autotune, marks=pytest.mark.learning if case.images and case.plain not in ("sac", "iql") else ()
+        )
+        for case in ONE_CELL
+        for autotune in ((True, False) if case in SACS else (None,))
+    ],
     ids=str,
 )
 def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
