@@ -197,18 +197,22 @@ $(ONLINE_SAC): $(VENV)/installed
 	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
 	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
 
-# The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library.
-BESIDE := --env HalfCheetah-v4 --dataset $(OFFPCC_DATASETS)/halfcheetah-opolo-medium.hdf5 --run_id 1 2 3 --results results/evidence/peers
-BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac)
-BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy rebrac+corl sac_n+corl edac+corl)
+# The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library. `bc`
+# learns from the best tenth of the episodes.
+BESIDE := --env hopper-mujoco-v0 --dataset $(DATA)/hopper_d4rl/medium.hdf5 --run_id 1 2 3 --results results/evidence/peers
+BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac calql bc)
+BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy calql+d3rlpy rebrac+corl sac_n+corl edac+corl bc+corl)
+BESIDE_CONFIG = configs/evidence/offline/beside_peers$(if $(filter bc,$(word 2,$(subst +, ,$@))),_bc_10).gin
 
 evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
 
+$(BESIDE_OURS) $(BESIDE_PEERS): $(DATA)/$(HOPPER_REPLAY).hdf5
 $(BESIDE_OURS): $(VENV)/installed
-	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/beside_peers.gin $(BESIDE) --threads 1 --resume
+	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --resume
 
 $(BESIDE_PEERS): $(BENCH_VENV)/installed
-	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --library $(patsubst %+corl,corl=$(CORL),$(patsubst %+d3rlpy,d3rlpy,$@)) $(BESIDE)
+	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) \
+	  --library $(patsubst corl,corl=$(CORL),$(word 3,$(subst +, ,$@)))
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
 # Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.

@@ -3,9 +3,10 @@
 python -m benchmarks.offline_returns --library d3rlpy --algo awac --env HalfCheetah-v4 --dataset DATA.hdf5
 python -m benchmarks.offline_returns --library corl=FOLDER --algo edac ...
 
-Widths, batch size, number of critics and of updates are those that the config binds; observations are normalised by the
-data's statistics. The tests are offpcc's, in the same episodes. It writes progress.csv where `offpcc plot` finds it,
-under a name such as d3rlpy-awac. A run that has all its tests is left as it is; an interrupted one begins anew.
+Widths, batch size, number of critics and of updates, and the part of the best episodes are those of the config;
+observations are normalised by the data's statistics. The tests are offpcc's, in the same episodes. It writes
+progress.csv where `offpcc plot` finds it, under a name such as d3rlpy-awac. A run that has all its tests is left as it
+is; an interrupted one begins anew.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     offpcc.configure(str(options.config))
     case, epochs, updates = settings(options.algo)
-    data, normalize = normalized(of_file(options.dataset))
+    data, normalize = normalized(of_file(options.dataset, best_fraction()))
     for run_id in options.run_id:
         label = f"{library}-{options.algo}"
         folder = options.results / f"{options.env}_from_{options.dataset.stem}" / label / str(run_id)
@@ -101,6 +102,14 @@ def settings(algo: str) -> tuple[Case, int, int]:
     )
     epochs, updates = (gin.query_parameter(f"train.{name}") for name in ("num_epochs", "num_steps_per_epoch"))
     return Case(algo, algo, "update", algo, (), sizes), epochs, updates
+
+
+def best_fraction() -> float:
+    """`dataset.best_fraction` of gin's bindings."""
+    try:
+        return float(gin.query_parameter("dataset.best_fraction"))
+    except ValueError:
+        return 1.0
 
 
 def normalized(data: Transitions) -> tuple[Transitions, Callable[[np.ndarray], np.ndarray]]:

@@ -161,6 +161,12 @@ def rebrac(s: Sizes) -> MLPKernel:
     ]
 
 
+def rlpd(s: Sizes) -> MLPKernel:
+    """RLPD: algorithms/rlpd.py, SAC whose target reads 2 of the N critics, and whose actor learns every 20th time."""
+    passes = [each._replace(copies=2) if each[0] == "target critics" else each for each in sac(s)]
+    return [each if number < 3 else each._replace(every=20) for number, each in enumerate(passes)]
+
+
 def fql(s: Sizes) -> MLPKernel:
     """FQL: algorithms/fql.py; the flow takes 10 steps of Euler's method, the policy one."""
     B, N = s.batch_size, s.num_critics
@@ -261,7 +267,7 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
     "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
-    "calql": cql, "fql": fql, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
+    "calql": cql, "fql": fql, "rlpd": rlpd, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
     "model": model, "imagine": imagine, "imagine_one": imagine_one,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip

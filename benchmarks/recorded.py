@@ -42,11 +42,12 @@ def transitions(num: int, seed: int = 0) -> Transitions:
     )
 
 
-def of_file(file: Path) -> Transitions:
-    """All transitions of a recording, read as offpcc reads it; actions are clipped to [-1, 1]."""
+def of_file(file: Path, best_fraction: float = 1.0) -> Transitions:
+    """All transitions of a recording's best episodes, read as offpcc reads it; actions are clipped to [-1, 1]."""
     from offpcc.data.datasets.load import load_dataset  # a clone of the original offpcc has a package of this name
 
     data = load_dataset(file)
+    data = data.best(best_fraction) if best_fraction < 1.0 else data
     kept = data.is_transition
     episodes = np.repeat(np.arange(data.num_episodes), data.lengths)[kept]
     is_last = np.append(episodes[1:] != episodes[:-1], True)

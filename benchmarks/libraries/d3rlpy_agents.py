@@ -100,6 +100,12 @@ def _actor_critic(sizes: Sizes, *more: str) -> dict[str, Any]:
     }
 
 
+def _conservative(sizes: Sizes) -> dict[str, Any]:
+    """No multiplier is learned, as by default in offpcc."""
+    settings = {"alpha_learning_rate": 0.0, "conservative_weight": 5.0, "n_action_samples": sizes.num_samples}
+    return settings | _actor_critic(sizes)
+
+
 def _of_values(sizes: Sizes) -> dict[str, Any]:
     return {
         "learning_rate": RATE,
@@ -113,9 +119,8 @@ CONFIGS: dict[str, Callable[[Sizes], Any]] = {
     "sac": lambda sizes: d3rlpy.algos.SACConfig(temp_learning_rate=RATE, **_actor_critic(sizes)),
     "td3": lambda sizes: d3rlpy.algos.TD3Config(**_actor_critic(sizes)),
     "td3_bc": lambda sizes: d3rlpy.algos.TD3PlusBCConfig(**_actor_critic(sizes)),
-    "cql": lambda sizes: d3rlpy.algos.CQLConfig(  # no multiplier is learned, as by default in offpcc
-        alpha_learning_rate=0.0, conservative_weight=5.0, n_action_samples=sizes.num_samples, **_actor_critic(sizes)
-    ),
+    "cql": lambda sizes: d3rlpy.algos.CQLConfig(**_conservative(sizes)),
+    "calql": lambda sizes: d3rlpy.algos.CalQLConfig(**_conservative(sizes)),
     "bcq": lambda sizes: d3rlpy.algos.BCQConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes, "imitator")),
     "iql": lambda sizes: d3rlpy.algos.IQLConfig(**_actor_critic(sizes, "value")),
     "awac": lambda sizes: d3rlpy.algos.AWACConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes)),

@@ -88,6 +88,8 @@ def arguments(name: str, sizes: Sizes) -> dict[str, Any]:
         given["vae_hidden_dims"] = sizes.hidden_dims
     if name in ("cql", "calql", "bcq", "awac", "crr"):
         given["num_samples"] = sizes.num_samples
+    if name == "rlpd":
+        given["policy_delay"] = 20
     if sizes.memory is not None:
         width, layers = sizes.memory
         encoder = functools.partial(Recurrent, hidden_dim=width, num_layers=layers)

@@ -9,7 +9,7 @@ from test_clones import corl  # noqa: F401 (a fixture)
 
 import offpcc
 from benchmarks import offline_returns
-from benchmarks.recorded import transitions
+from benchmarks.recorded import of_file, transitions
 from offpcc.algorithms.components import RunningNormalization
 
 CONFIG = """
@@ -47,6 +47,18 @@ def test_a_run(arguments, tmp_path, capsys):
     (folder / "progress.csv").write_text(written[: written.index("\n20,")])  # interrupted
     assert offline_returns.main(arguments) == 0
     assert (folder / "progress.csv").read_text() == written
+
+
+def test_the_best_episodes_are_those_of_the_config(tmp_path):
+    recorded = offpcc.collect("pendulum-v0", None, steps=1000, seed=1)
+    recorded.save(tmp_path / "swings.hdf5")
+    (tmp_path / "config.gin").write_text(CONFIG + "dataset.best_fraction = 0.4\n")
+    offpcc.configure(str(tmp_path / "config.gin"))
+    rewards = recorded.rewards[recorded.is_transition].reshape(5, 200)
+    best = np.sort(np.argsort(rewards.sum(1))[-2:])
+    learned = of_file(tmp_path / "swings.hdf5", offline_returns.best_fraction())
+    np.testing.assert_array_equal(learned.rewards, rewards[best].reshape(-1))
+    np.testing.assert_array_equal(np.flatnonzero(learned.truncations), [199, 399])
 
 
 @pytest.mark.parametrize("algo, found", [("cql", (2, 7)), ("edac", (5, 10)), ("bc", (2, 10))])
