@@ -49,6 +49,32 @@ def test_the_reference_has_every_command_and_function():
     assert [name for name in names if f"<!-- generated: api offpcc.{name} -->" not in api] == []
 
 
+def test_the_reference_has_all_that_gin_configures():
+    assert offpcc.configure  # registers all that gin configures
+    from offpcc.config.bindings import configurables
+    from offpcc.config.hyperparameters import own_parameters
+
+    page = (ROOT / "docs/reference/gin.md").read_text(encoding="utf-8")
+    # Parts of users, which other tests register, are no part of the package.
+    known = {name: thing for name, thing in configurables().items() if name.startswith(("offpcc.", "gymnasium."))}
+    own = {name.rpartition(".")[2]: thing for name, thing in known.items() if name.startswith("offpcc.")}
+    assert {"Imagination", "DynamicsModel", "ModelTraining", "RecurrentMOPO", "OfflineToOnline"} <= {*own}
+    wanted = {f"`@{name}`" for name in known if name.startswith("gymnasium.")}
+    wanted |= {f"`{short}.{one.name}`" for short, thing in own.items() for one in own_parameters(thing)}
+    wanted |= {f"`{short}`" for short, thing in own.items() if not own_parameters(thing)}
+    assert {text for text in wanted if text not in page} == set()
+
+
+def test_parameters_of_a_base_class_that_gin_does_not_know_belong_to_its_children():
+    from offpcc.config.hyperparameters import own_parameters
+    from offpcc.data.buffers.prioritized import PrioritizedReplayBuffer
+    from offpcc.networks import Recurrent
+
+    assert "use_previous_action" in {one.name for one in own_parameters(Recurrent)}
+    assert {one.name for one in own_parameters(PrioritizedReplayBuffer)} >= {"alpha", "beta"}
+    assert "capacity" not in {one.name for one in own_parameters(PrioritizedReplayBuffer)}  # ReplayBuffer's
+
+
 def test_the_readme_is_short():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 170
