@@ -195,6 +195,47 @@ def test_the_names_beside_those_of_other_libraries_exist():
     assert len(named) > 30 and {*named} - {*known} - {"agent", "learner", *ALGORITHMS} == set()
 
 
+# The questions of github.com/Mr-Pepe/offline-model-based-rl, each of which has one binding.
+QUESTIONS = {
+    "How many networks": "DynamicsModel.num_members",
+    "How large is each network": "DynamicsModel.hidden_dims",
+    "How often is the model trained": "Imagination.train_every",
+    "from scratch": "Imagination.from_scratch",
+    "For how long": "ModelTraining.patience",
+    "How many epochs at most": "ModelTraining.max_epochs",
+    "How many batches at most": "ModelTraining.updates_per_epoch",
+    "How many samples are generated per step": "Imagination.steps_per_update",
+    "How long may rollouts be": "Imagination.length",
+    "May rollouts have no bound": "Imagination.length",
+    "How many updates of the agent": "train.updates_per_step",
+    "How many interactions": "train.update_every",
+    "deleted after the model was trained again": "Imagination.clear",
+    "How large is the imagined buffer": "Imagination.capacity",
+    "How large is the real buffer": "ReplayBuffer.capacity",
+    "How many random steps": "train.update_after",
+    "before the first update": "train.update_after",
+    "How many steps has an epoch": "train.num_steps_per_epoch",
+    "online and on recorded data": "train.num_epochs",
+    "How many test episodes": "train.num_test_episodes_per_epoch",
+    "How many samples of the data set": "--dataset_steps",
+}
+
+
+def test_each_question_about_a_model_has_one_binding():
+    assert offpcc.configure  # registers all that gin configures
+    from offpcc.config.bindings import parameters
+    from offpcc.config.hyperparameters import find_configurable
+
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    for question, binding in QUESTIONS.items():
+        (row,) = [row for row in rows if question in row[0]]
+        assert re.match(rf"`{re.escape(binding)}\b", row[1]), row
+        if not binding.startswith("--"):
+            owner, parameter = binding.split(".")
+            assert parameter in parameters(find_configurable(owner))
+
+
 ZOO = "docs/zoo.md"  # its table is generated from the entries, which tests/cli/test_zoo.py plays again
 SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
 
