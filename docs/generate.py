@@ -68,7 +68,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def parameter_table(owner: Any, prefix: str) -> str:
-    """Return the table of the parameters that a class or a function itself declares; "" if there are none."""
+    """Return the table of the `own_parameters` of a class or a function; "" if there are none."""
     rows = []
     for one in hyperparameters(owner, prefix, own=True):
         default = one.default if one.default == REQUIRED else f"`{one.default}`"
@@ -160,6 +160,20 @@ def algorithms(_: str) -> Iterator[str]:
         page = ALGORITHMS[short].__module__.rpartition(".")[2]
         rows.append([f"[{ALGORITHMS[short].__name__}]({page}.md)", *map(", ".join, kinds.values())])
     yield table(header, rows)
+
+
+def algorithm_classes(_: str) -> Iterator[str]:
+    """The classes of all algorithms in gin, with the names of their own parameters."""
+    rows = []
+    for short in [key for key, entry in variants.TABLE.items() if key == entry.algorithm]:
+        cls = ALGORITHMS[short]
+        names = [ALGORITHMS[key].__name__ for key, entry in variants.TABLE.items() if entry.algorithm == short]
+        own = [one.name for one in hyperparameters(cls, own=True)]
+        page = cls.__module__.rpartition(".")[2]
+        rows.append(
+            [", ".join(f"`{one}`" for one in part) for part in (names, own)] + [f"[{page}](../algorithms/{page}.md)"]
+        )
+    yield table(["classes", "own parameters", "page"], rows)
 
 
 def environments(_: str) -> Iterator[str]:
@@ -294,8 +308,8 @@ def markdown(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
-        parameters, of_algorithm, facts, differs, config, algorithms, environments, command, may_change, zoo,
-        gymnasium_wrappers, api,
+        parameters, of_algorithm, facts, differs, config, algorithms, algorithm_classes, environments, command,
+        may_change, zoo, gymnasium_wrappers, api,
     )
 }  # fmt: skip
 

@@ -49,6 +49,32 @@ def test_the_reference_has_every_command_and_function():
     assert [name for name in names if f"<!-- generated: api offpcc.{name} -->" not in api] == []
 
 
+def test_the_reference_has_all_that_gin_configures():
+    assert offpcc.configure  # registers all that gin configures
+    from offpcc.config.bindings import configurables
+    from offpcc.config.hyperparameters import own_parameters
+
+    page = (ROOT / "docs/reference/gin.md").read_text(encoding="utf-8")
+    # Parts of users, which other tests register, are no part of the package.
+    known = {name: thing for name, thing in configurables().items() if name.startswith(("offpcc.", "gymnasium."))}
+    own = {name.rpartition(".")[2]: thing for name, thing in known.items() if name.startswith("offpcc.")}
+    assert {"Imagination", "DynamicsModel", "ModelTraining", "RecurrentMOPO", "OfflineToOnline"} <= {*own}
+    wanted = {f"`@{name}`" for name in known if name.startswith("gymnasium.")}
+    wanted |= {f"`{short}.{one.name}`" for short, thing in own.items() for one in own_parameters(thing)}
+    wanted |= {f"`{short}`" for short, thing in own.items() if not own_parameters(thing)}
+    assert {text for text in wanted if text not in page} == set()
+
+
+def test_parameters_of_a_base_class_that_gin_does_not_know_belong_to_its_children():
+    from offpcc.config.hyperparameters import own_parameters
+    from offpcc.data.buffers.prioritized import PrioritizedReplayBuffer
+    from offpcc.networks import Recurrent
+
+    assert "use_previous_action" in {one.name for one in own_parameters(Recurrent)}
+    assert {one.name for one in own_parameters(PrioritizedReplayBuffer)} >= {"alpha", "beta"}
+    assert "capacity" not in {one.name for one in own_parameters(PrioritizedReplayBuffer)}  # ReplayBuffer's
+
+
 def test_the_readme_is_short():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 170
@@ -167,6 +193,47 @@ def test_the_names_beside_those_of_other_libraries_exist():
     ours = [row.split(" | ")[-1] for row in page.splitlines() if row.startswith("| ")]
     named = {word for cell in ours for word in re.findall(r"`([a-z_]+)(?: = [^`]*)?`", cell)}
     assert len(named) > 30 and {*named} - {*known} - {"agent", "learner", *ALGORITHMS} == set()
+
+
+# The questions of github.com/Mr-Pepe/offline-model-based-rl, each of which has one binding.
+QUESTIONS = {
+    "How many networks": "DynamicsModel.num_members",
+    "How large is each network": "DynamicsModel.hidden_dims",
+    "How often is the model trained": "Imagination.train_every",
+    "from scratch": "Imagination.from_scratch",
+    "For how long": "ModelTraining.patience",
+    "How many epochs at most": "ModelTraining.max_epochs",
+    "How many batches at most": "ModelTraining.updates_per_epoch",
+    "How many samples are generated per step": "Imagination.steps_per_update",
+    "How long may rollouts be": "Imagination.length",
+    "May rollouts have no bound": "Imagination.length",
+    "How many updates of the agent": "train.updates_per_step",
+    "How many interactions": "train.update_every",
+    "deleted after the model was trained again": "Imagination.clear",
+    "How large is the imagined buffer": "Imagination.capacity",
+    "How large is the real buffer": "ReplayBuffer.capacity",
+    "How many random steps": "train.update_after",
+    "before the first update": "train.update_after",
+    "How many steps has an epoch": "train.num_steps_per_epoch",
+    "online and on recorded data": "train.num_epochs",
+    "How many test episodes": "train.num_test_episodes_per_epoch",
+    "How many samples of the data set": "--dataset_steps",
+}
+
+
+def test_each_question_about_a_model_has_one_binding():
+    assert offpcc.configure  # registers all that gin configures
+    from offpcc.config.bindings import parameters
+    from offpcc.config.hyperparameters import find_configurable
+
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    for question, binding in QUESTIONS.items():
+        (row,) = [row for row in rows if question in row[0]]
+        assert re.match(rf"`{re.escape(binding)}\b", row[1]), row
+        if not binding.startswith("--"):
+            owner, parameter = binding.split(".")
+            assert parameter in parameters(find_configurable(owner))
 
 
 ZOO = "docs/zoo.md"  # its table is generated from the entries, which tests/cli/test_zoo.py plays again

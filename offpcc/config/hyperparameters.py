@@ -45,7 +45,7 @@ def hyperparameters(owner: Any, prefix: str | None = None, *, own: bool = False)
     Args:
         owner: the class or function.
         prefix: the class that the names begin with; default: the owner's.
-        own: whether to return only those that the class itself declares, without those of its base classes.
+        own: whether to leave out those that a class inherits from another class in gin.
     """
     prefix, rules = owner_name(owner) if prefix is None else prefix, rules_of(owner)
     return [
@@ -77,13 +77,14 @@ def all_parameters(owner: Any) -> list[inspect.Parameter]:
 
 
 def own_parameters(owner: Any) -> list[inspect.Parameter]:
-    """Return the parameters that a class or a function itself declares and that gin may set."""
-    if inspect.isclass(owner) and "__init__" not in vars(owner):
-        return []
-    signature = inspect.signature(vars(owner)["__init__"] if inspect.isclass(owner) else owner)
-    passed = {*passed_by_us(owner), "self"}
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [one for one in signature.parameters.values() if one.name not in passed and one.kind not in kinds]
+    """Return the parameters that gin may set, without those that a class inherits from another class in gin."""
+    found = all_parameters(owner)
+    if not inspect.isclass(owner):
+        return found
+    known = [*configurables().values()]
+    inherited = {name for base in owner.__mro__[1:] if base in known for name in declarations(base)}
+    declared = inspect.signature(vars(owner)["__init__"]).parameters if "__init__" in vars(owner) else {}
+    return [one for one in found if one.name not in inherited or one.name in declared]
 
 
 def default_text(value: Any) -> str:

@@ -11,6 +11,7 @@ import torch
 from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
+from offpcc.config.registry import from_specification, specification
 from offpcc.config.validation import (
     LARGEST_COUNT,
     Flag,
@@ -39,8 +40,10 @@ from offpcc.training.rollouts import (
     TRUNCATED,
     Log,
     Pessimism,
+    Position,
     Rollouts,
     Starts,
+    first_position,
     play_rollouts,
 )
 from offpcc.training.run_fns import Callback, Run
@@ -49,12 +52,16 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 
 ANY, FIRST = "any", "first"
+UNBOUNDED = "unbounded"  # a length
+STRETCH = 10  # steps of rollouts without a bound that are stored at a time; others replace those that ended meanwhile
 BLOCK = 8_192  # rollouts of agents without memory that are played at a time
 RECURRENT_BLOCK = 512
 DEFAULTS = {"length": 1, "real_share": 0.05, "uncertainty": EPISTEMIC, "ends": TERMINAL}
 
 
-def _is_schedule(value: Any) -> bool:
+def _is_length(value: Any) -> bool:
+    if value == UNBOUNDED:
+        return True
     if isinstance(value, int) and not isinstance(value, bool):
         return 1 <= value <= LARGEST_COUNT
     if not isinstance(value, list | tuple) or len(value) != 4:
@@ -81,9 +88,11 @@ def _factor(text: Any, word: str) -> float | None:
 
 
 RolloutLength = Annotated[
-    int | list[int] | tuple[int, ...],
+    int | str | list[int] | tuple[int, ...],
     Rule(
-        "a whole number of steps, 1 or more, or (first step, last step, length then, length at the end)", _is_schedule
+        f"a whole number of steps, 1 or more, (first step, last step, length then, length at the end), or "
+        f'"{UNBOUNDED}"',
+        _is_length,
     ),
 ]
 Limit = Annotated[float | str, Rule('a number, 0 or more, "max * 1" or "quantile 0.99"', _is_limit)]
@@ -116,6 +125,15 @@ class ImaginationOptions(NamedTuple):
     end_reward: float | None = None
     prefix: int | None = None
     train_every: int = 250
+    from_scratch: bool = False
+    clear: bool = False
+
+    @property
+    def stored_lengths(self) -> list[int]:
+        """Lengths of rollouts in steps, as they are stored: one, or both ends of a schedule."""
+        if self.length == UNBOUNDED:
+            return [STRETCH]
+        return [self.length] if isinstance(self.length, int) else [int(x) for x in self.length[2:]]
 
 
 @gin.configurable("Imagination", module="offpcc")  # type: ignore[untyped-decorator]
@@ -137,12 +155,16 @@ def bound_options(
     end_reward: Number | None = None,
     prefix: Size | None = None,
     train_every: PositiveInteger = 250,
+    from_scratch: Flag = False,
+    clear: Flag = False,
 ) -> dict[str, Any]:
     """Return gin's settings of the rollouts in a model, for algorithms such as ``mopo``.
 
     Args:
         length: largest number of steps of a rollout. Or a schedule in steps of the run, as in MBPO: with
-            ``(20_000, 100_000, 1, 15)`` it grows from 1 to 15 between these steps. Default: the algorithm's.
+            ``(20_000, 100_000, 1, 15)`` it grows from 1 to 15 between these steps. With "unbounded", a rollout goes on
+            in the next round until the model terminates it or it passes the threshold; not with memory. Default: the
+            algorithm's.
         steps_per_update: imagined steps per update of the agent.
         every: updates between two rounds of rollouts.
         capacity: largest number of imagined transitions that are kept; with memory, recorded steps before a rollout
@@ -175,6 +197,8 @@ def bound_options(
         prefix: with memory, recorded steps before a rollout that compute the hidden state; None for all since the
             episode's start.
         train_every: environment steps between two trainings of the model, if the run trains it.
+        from_scratch: whether each of these trainings begins with new weights; else it goes on with the last ones.
+        clear: whether each of these trainings deletes all imagined transitions, because they are of the model before.
     """
     return dict(locals())
 
@@ -217,7 +241,17 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
         raise UserError(
             "Imagination.end_reward has no effect without a threshold that ends rollouts as failures; leave it out"
         )
-    if options.capacity < 2 * (options.length if isinstance(options.length, int) else max(options.length[2:])):
+    if options.length == UNBOUNDED and plain != algo:
+        raise UserError(
+            f'Imagination.length is "{UNBOUNDED}", but {algo} has a memory, which needs whole rollouts; bind a number '
+            f"of steps"
+        )
+    for name in ("from_scratch", "clear"):
+        if data and getattr(options, name):
+            raise UserError(
+                f"Imagination.{name} has no effect with recorded data, whose model is trained once; leave it out"
+            )
+    if options.capacity < 2 * max(options.stored_lengths):
         raise UserError(
             f"Imagination.capacity is {options.capacity}, less than two rollouts of Imagination.length "
             f"{options.length}; raise it"
@@ -248,7 +282,7 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
         real: the buffer of real transitions.
         longest: length of the longest episode.
     """
-    lengths = [options.length] if isinstance(options.length, int) else [int(x) for x in options.length[2:]]
+    lengths = options.stored_lengths
     rows = max(lengths) + 1  # of a rollout
     if real.holds_episodes:
         before = longest if options.prefix is None else options.prefix
@@ -295,6 +329,8 @@ class Imagination(Callback):
         self.generator = torch.Generator(model.device).manual_seed(int(self.randomness.generator.integers(2**62)))
         self.next_update = self.next_training = self.num_trainings = 0
         self.is_in_round = False  # whether `before_updates` was interrupted
+        self.position: Position | None = None  # of rollouts without a bound that go on
+        self.ages = np.zeros(0, np.int64)  # their lengths until now
         self.data: Transitions | None = None
         if rows is not None:
             self._set_data(rows)
@@ -331,6 +367,7 @@ class Imagination(Callback):
         """Return how the agent plays in the model, as text."""
         options = self.options
         length = f"{options.length} steps" if isinstance(options.length, int) else f"{options.length} (a schedule)"
+        length = "any length" if options.length == UNBOUNDED else length
         what = f"{options.uncertainty} uncertainty"
         if self.data is None:
             limit = {"penalty": options.penalty, "threshold": options.threshold}
@@ -367,6 +404,8 @@ class Imagination(Callback):
     def _train_and_play(self, run: Run) -> None:
         if self.trains_model and run.loop.step >= self.next_training:
             self._train_model(run)
+            if self.options.clear:
+                self.buffer.imagined.clear()
             self.next_training = run.loop.step + self.options.train_every
             self.next_update = run.loop.num_updates  # the new model is played in at once
         if run.loop.num_updates < self.next_update:
@@ -374,8 +413,12 @@ class Imagination(Callback):
         if self.trains_model:
             self._set_data(self.buffer.real.transition_table())
         updates = max(self.options.every, math.ceil(run.loop.pending_updates))
-        length = self.length_at(run.loop.step)
-        self.play(run.algorithm, math.ceil(self.options.steps_per_update * updates / length), length, run)
+        steps = self.options.steps_per_update * updates
+        if self.options.length == UNBOUNDED:
+            self.play_on(run.algorithm, steps, run)
+        else:
+            length = self.length_at(run.loop.step)
+            self.play(run.algorithm, math.ceil(steps / length), length, run)
         self.next_update = run.loop.num_updates + updates
 
     def length_at(self, step: int) -> int:
@@ -396,6 +439,9 @@ class Imagination(Callback):
         facts = dict(self.model.facts)
         try:
             drawn = np.random.SeedSequence((self.seed, 9, self.num_trainings)).generate_state(1)
+            if self.options.from_scratch and self.num_trainings:
+                new = from_specification(specification(self.model), device=self.model.device, seed=int(drawn[0]))
+                self.model.load_state_dict(new.state_dict())
             fit = ModelFit(self.model, rows, self.training, int(drawn[0]), may_lack_terminations=True)
             while not fit.is_over:
                 fit.run_epoch()
@@ -425,36 +471,73 @@ class Imagination(Callback):
                 self.buffer.extend(*played)
             logs.append(log)
         if run is not None:
-            num_steps = sum(int(log.lengths.sum()) for log in logs)
-            of_step: dict[str, float] = {"imagined_bounded": sum(log.num_bounded for log in logs)}
-            of_rollout = {"imagined_length": num_steps}
-            if self.pessimism.has_effect:
-                of_step["imagined_uncertainty"] = sum(log.uncertainty for log in logs)
-            if self.options.threshold is not None:
-                of_rollout["imagined_stopped"] = sum(log.num_stopped for log in logs)
-            self._report(
-                run,
-                **{name: total / number for name, total in of_rollout.items()},
-                **{name: total / max(num_steps, 1) for name, total in of_step.items()},
-            )
+            self._report_rollouts(run, logs, np.concatenate([log.lengths for log in logs]))
+
+    def play_on(self, algorithm: Any, steps: float, run: Run | None = None) -> None:
+        """Play about `steps` steps, side by side, of rollouts that go on until they end; new ones replace these."""
+        assert self.data is not None
+        number = math.ceil(self.options.steps_per_update)
+        left = math.ceil(steps / number)
+        logs, lengths = [], []
+        while left > 0:
+            if num_new := number - len(self.ages):
+                new = first_position(self.data, algorithm, self._new(self._starts(num_new), algorithm))
+                self.position = new if self.position is None else self.position.joined(new)
+                self.ages = np.append(self.ages, np.zeros(num_new, np.int64))
+            assert self.position is not None
+            given = self.position, min(STRETCH, left), self.generator, self.pessimism
+            log, self.position = play_rollouts(self.model, algorithm, *given)
+            nothing = np.zeros(number, np.int64)  # no recorded steps come before
+            played = log.rollouts(self.data.rows, nothing, nothing)
+            if len(played.num_recorded):
+                self.buffer.extend(*played)
+            ages = self.ages + log.lengths
+            self.ages = ages[log.alive]
+            lengths.append(np.delete(ages, log.alive))
+            logs.append(log)
+            left -= STRETCH
+        if run is not None:
+            self._report_rollouts(run, logs, np.concatenate([*lengths, self.ages]))
+
+    def _report_rollouts(self, run: Run, logs: list[Log], lengths: Array) -> None:
+        """Report the statistics of rollouts with these lengths, which may have begun before."""
+        num_steps = sum(int(log.lengths.sum()) for log in logs)
+        of_step: dict[str, float] = {"imagined_bounded": sum(log.num_bounded for log in logs)}
+        of_rollout = {"imagined_length": int(lengths.sum())}
+        if self.pessimism.has_effect:
+            of_step["imagined_uncertainty"] = sum(log.uncertainty for log in logs)
+        if self.options.threshold is not None:
+            of_rollout["imagined_stopped"] = sum(log.num_stopped for log in logs)
+        self._report(
+            run,
+            **{name: total / len(lengths) for name, total in of_rollout.items()},
+            **{name: total / max(num_steps, 1) for name, total in of_step.items()},
+        )
 
     def _play(self, algorithm: Any, indices: Array, length: int) -> tuple[Log, Rollouts]:
         assert self.data is not None
-        rollout_starts = context_starts = self.data.starts[indices]
+        starts = self._new(indices, algorithm)
+        position = first_position(self.data, algorithm, starts)
+        log, _ = play_rollouts(self.model, algorithm, position, length, self.generator, self.pessimism)
+        rollout_starts, context_starts = self.data.starts[indices], starts.context_starts
+        if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
+            earliest = rollout_starts - most - self.buffer.imagined.burn_in  # type: ignore[union-attr]
+            context_starts = np.maximum(context_starts, earliest)
+        return log, log.rollouts(self.data.rows, context_starts, rollout_starts)
+
+    def _new(self, indices: Array, algorithm: Any) -> Starts:
+        """Return the starts of rollouts at these transitions."""
+        assert self.data is not None
+        context_starts = self.data.starts[indices]
         places, prefix = None, self.options.prefix
         if not algorithm.memoryless:
-            context_starts = self.data.first[rollout_starts]
+            rollout_starts, context_starts = context_starts, self.data.first[context_starts]
             if prefix is not None:
                 context_starts = np.maximum(context_starts, rollout_starts - prefix)
         if self.options.one_member:
             drawn = self.randomness.generator.integers(len(self.model.elites), size=len(indices))
             places = torch.from_numpy(drawn).to(self.model.device)
-        starts = Starts(indices, context_starts, places)
-        log = play_rollouts(self.model, self.data, algorithm, starts, length, self.generator, self.pessimism)
-        if (most := getattr(self.buffer.imagined, "segment_len", None)) is not None:  # no batch needs more
-            earliest = rollout_starts - most - self.buffer.imagined.burn_in  # type: ignore[union-attr]
-            context_starts = np.maximum(context_starts, earliest)
-        return log, log.rollouts(self.data.rows, context_starts, rollout_starts)
+        return Starts(indices, context_starts, places)
 
     def _starts(self, number: int) -> Array:
         """Draw the transitions (number,) at whose observations rollouts start."""
@@ -467,6 +550,13 @@ class Imagination(Callback):
 
     # Resume ---------------------------------------------------------------------------------------------------
 
+    def _going_on(self) -> dict[str, Any] | None:
+        """Return the rollouts that go on in the next round, as tensors; None if there are none."""
+        if self.position is None:
+            return None
+        arrays = [torch.from_numpy(np.ascontiguousarray(part)) for part in (self.ages, *self.position.arrays)]
+        return {"arrays": arrays, "places": self.position.places}
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs; the model only if the run trains it."""
         return {
@@ -475,6 +565,7 @@ class Imagination(Callback):
             "device": self.generator.device.type,
             "counts": [self.next_update, self.next_training, self.num_trainings],
             "is_in_round": self.is_in_round,
+            "going_on": self._going_on(),
             "model": self.model.state_dict() if self.trains_model else None,
             "facts": self.model.facts if self.trains_model else None,
         }
@@ -486,6 +577,10 @@ class Imagination(Callback):
             self.generator.set_state(state["generator"].cpu())
         self.next_update, self.next_training, self.num_trainings = state["counts"]
         self.is_in_round = state["is_in_round"]
+        if going_on := state.get("going_on"):  # an earlier version had none
+            self.ages, observed, acted, action, reward, is_first = (part.numpy() for part in going_on["arrays"])
+            places = None if going_on["places"] is None else going_on["places"].to(self.model.device)
+            self.position = Position(observed, acted, action, reward, is_first, None, places)
         if self.trains_model and self.num_trainings:
             self.model.load_state_dict(state["model"])
             self.model.facts = state["facts"]

@@ -33,7 +33,7 @@ class Quality(NamedTuple):
 
     error: Array  # (O + 1,), root mean squared error of one step, of each number of an observation and of the reward
     std: Array  # (O + 1,), standard deviation of these numbers over the data
-    horizons: dict[int, float]  # steps ahead: root mean squared error of observations, in standard deviations
+    horizons: dict[int, Array]  # steps ahead: (O,), root mean squared error, in standard deviations of the data
     within: tuple[
         float, float
     ]  # share of true changes within 1 and 2 predicted standard deviations; normal: 0.68, 0.95
@@ -132,12 +132,12 @@ def search_range(uncertainty: Array, scale: float) -> SearchRange:
     return SearchRange((float(uncertainty.mean()), most), (0.0, scale / most if most else 0.0))
 
 
-def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[int, float]:
-    """Return the error of predictions k steps ahead by the recorded actions, in standard deviations of the data.
+def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[int, Array]:
+    """Return the errors (O,) of predictions k steps ahead by the recorded actions, in standard deviations of the data.
 
     The model's mean is its next input. Starts are evenly spread over the parts of episodes that are long enough.
     """
-    errors: dict[int, float] = {}
+    errors: dict[int, Array] = {}
     scale = np.where(std > 0, std, 1.0)
     data = Transitions(rows, model.history)
     last = np.repeat(rows.stops - 1, rows.stops - rows.starts)  # row of the last observation of each row's episode
@@ -156,7 +156,7 @@ def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[in
             seen = model.imagine(observations, actions, None).next_observations
             observations = torch.cat([observations[:, 1:], seen[:, None]], 1)
         error = (observations[:, -1].cpu().numpy() - rows.observations[at + steps]) / scale
-        errors[steps] = float(np.sqrt(np.square(error.astype(np.float64)).mean()))
+        errors[steps] = np.sqrt(np.square(error.astype(np.float64)).mean(0))
     return errors
 
 
@@ -166,8 +166,12 @@ def format_quality(quality: Quality, model: DynamicsModel) -> list[str]:
     told = [f"one step ahead, root mean squared error (in standard deviations of the data), {len(names) - 1} numbers:"]
     for name, error, std in zip(names, quality.error, quality.std, strict=True):
         told.append(f"  {name:16} {error:.4g}" + (f" ({error / std:.2%})" if std > 0 else " (it never changes)"))
-    ahead = ", ".join(f"{steps}: {error:.3g}" for steps, error in quality.horizons.items())
-    told.append(f"steps ahead, error in standard deviations: {ahead}")
+    told.append("steps ahead, error in standard deviations of the data:")
+    of_all = {steps: np.sqrt(np.square(errors).mean(keepdims=True)) for steps, errors in quality.horizons.items()}
+    for number, name in enumerate(["all numbers", *names[:-1]]):
+        columns = of_all if number == 0 else quality.horizons
+        ahead = ", ".join(f"{steps}: {errors[max(number - 1, 0)]:.3g}" for steps, errors in columns.items())
+        told.append(f"  {name:16} {ahead}")
     told.append(
         f"calibration: {quality.within[0]:.0%} of true values are within 1 predicted standard deviation, "
         f"{quality.within[1]:.0%} within 2 (68% and 95% if the predictions are right)"

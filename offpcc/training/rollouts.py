@@ -53,6 +53,37 @@ class Starts(NamedTuple):
     places: torch.Tensor | None = None  # (N,), place among the elites of each one's network; None: each step draws one
 
 
+class Position(NamedTuple):
+    """State of N rollouts, from which they go on."""
+
+    observed: Array  # (N, k, O), the last k observations
+    acted: Array  # (N, k, A), the actions before the last observation; the last place is free
+    action: Array  # (N, A), the previous action
+    reward: Array  # (N, 1), the previous reward
+    is_first: Array  # (N,), 1 where nothing came before
+    memory: Memory = None
+    places: torch.Tensor | None = None  # (N,), as in `Starts`
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All but memory and places."""
+        return [self.observed, self.acted, self.action, self.reward, self.is_first]
+
+    def taken(self, chosen: Array) -> Position:
+        """Return the state of some rollouts, by their indices."""
+        observed, acted, action, reward, is_first = (part[chosen] for part in self.arrays)
+        places = None if self.places is None else self.places[torch.from_numpy(chosen).to(self.places.device)]
+        memory = map_state(lambda part: part[chosen], self.memory)
+        return Position(observed, acted, action, reward, is_first, memory, places)
+
+    def joined(self, other: Position) -> Position:
+        """Return the state of these and of other rollouts, of an agent without memory."""
+        pairs = zip(self.arrays, other.arrays, strict=True)
+        observed, acted, action, reward, is_first = (np.concatenate(pair) for pair in pairs)
+        places = None if self.places is None or other.places is None else torch.cat([self.places, other.places])
+        return Position(observed, acted, action, reward, is_first, None, places)
+
+
 class Rollouts(NamedTuple):
     """Rollouts in a model, each after recorded steps."""
 
@@ -64,18 +95,20 @@ class Log:
     """Collects the steps of rollouts.
 
     Args:
-        number: number of rollouts.
+        first: observations at which the rollouts start, (N, O).
 
     Attributes:
         lengths: steps of each rollout, (N,).
+        alive: rollouts that have not ended, (M,) indices.
         num_stopped: number of rollouts that passed the threshold.
         num_ended: number of rollouts that the model terminated.
         num_bounded: number of steps whose next observation was moved back into the range of the data.
         uncertainty: sum over the stored steps; 0 without pessimism.
     """
 
-    def __init__(self, number: int) -> None:
-        self.lengths = np.zeros(number, np.int64)
+    def __init__(self, first: Array) -> None:
+        self.first, self.alive = first, np.arange(len(first))
+        self.lengths = np.zeros(len(first), np.int64)
         self.steps: list[tuple[Array, ...]] = []
         self.num_stopped = self.num_ended = self.num_bounded = 0
         self.uncertainty = 0.0
@@ -105,14 +138,12 @@ class Log:
                           recorded.actions.shape[1])  # fmt: skip
         rows.is_start[:] = True
         rows.is_start[starts + sizes - 1] = False
-        copied = num_recorded + 1  # the recorded steps, and the observation at which the rollout starts
-        offsets = np.arange(int(copied.sum())) - np.repeat(np.cumsum(copied) - copied, copied)
-        source = np.repeat(context_starts[has_steps], copied) + offsets
-        target = np.repeat(starts, copied) + offsets
-        rows.observations[target] = recorded.observations[source]
-        has_action = offsets < np.repeat(num_recorded, copied)
-        rows.actions[target[has_action]] = recorded.actions[source[has_action]]
-        rows.rewards[target[has_action]] = recorded.rewards[source[has_action]]
+        offsets = np.arange(int(num_recorded.sum())) - np.repeat(np.cumsum(num_recorded) - num_recorded, num_recorded)
+        source = np.repeat(context_starts[has_steps], num_recorded) + offsets
+        target = np.repeat(starts, num_recorded) + offsets
+        for column in ("observations", "actions", "rewards"):
+            getattr(rows, column)[target] = getattr(recorded, column)[source]
+        rows.observations[starts + num_recorded] = self.first[has_steps]
         first_rows = np.zeros(len(has_steps), np.int64)  # of each rollout's imagined steps
         first_rows[has_steps] = starts + num_recorded
         for indices, step, next_observations, actions, rewards, terminations in self.steps:
@@ -122,68 +153,77 @@ class Log:
         return Rollouts(TransitionTable(**vars(rows), starts=starts, stops=starts + sizes), num_recorded)
 
 
+def first_position(data: Transitions, actor: Any, starts: Starts) -> Position:
+    """Return the state of rollouts at their starts.
+
+    Args:
+        data: recorded transitions.
+        actor: the agent; its memory is run over the recorded steps before the starts.
+        starts: where the rollouts begin.
+    """
+    observed, acted, *_ = data[starts.indices]
+    number = len(starts.indices)
+    if actor.memoryless:
+        action, reward = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
+        return Position(observed, acted, action, reward, np.ones(number, np.float32), None, starts.places)
+    rollout_starts = data.starts[starts.indices]
+    memory, (action, reward), is_first = remember(actor, data.rows, rollout_starts, starts.context_starts)
+    return Position(observed, acted, action, reward, is_first, memory, starts.places)
+
+
 @torch.no_grad()
 def play_rollouts(
     model: DynamicsModel,
-    data: Transitions,
     actor: Any,
-    starts: Starts,
+    position: Position,
     length: int,
     generator: torch.Generator,
     pessimism: Pessimism,
     deterministic: bool = False,
-) -> Log:
-    """Play rollouts side by side, and return their steps.
+) -> tuple[Log, Position]:
+    """Play rollouts side by side; return their steps, and the state of those that have not ended.
 
     Args:
         model: the model.
-        data: recorded transitions.
         actor: `ActorCritic`, or another object with its `act` and `memoryless`.
-        starts: where the rollouts begin.
+        position: the state of the rollouts.
         length: largest number of steps of a rollout.
         generator: draws the model's networks and noise.
         pessimism: what the uncertainty does.
         deterministic: whether the actor acts with the mode of its policy.
     """
-    indices, context_starts, places = starts
-    rollout_starts, memory = data.starts[indices], None
-    observed, acted, *_ = (np.array(part) for part in data[indices])
-    number = len(indices)
-    previous = np.zeros((number, acted.shape[-1]), np.float32), np.zeros((number, 1), np.float32)
-    is_first = np.ones(number, np.float32)
-    if not actor.memoryless:
-        memory, previous, is_first = remember(actor, data.rows, rollout_starts, context_starts)
-    log, active = Log(number), np.arange(number)  # indices of the rollouts that have not ended
+    log = Log(position.observed[:, -1].copy())
     for _ in range(length):
-        chosen, memory = actor.act(Step(observed[:, -1], *previous, is_first), memory, deterministic=deterministic)
+        observed, acted, action, reward, is_first, memory, places = position
+        seen = Step(observed[:, -1], action, reward, is_first)
+        chosen, memory = actor.act(seen, memory, deterministic=deterministic)
         chosen = np.clip(chosen, -1.0, 1.0)  # an algorithm of one's own may act outside
-        acted[:, -1] = chosen
+        acted = np.concatenate([acted[:, :-1], chosen[:, None]], 1)
         window = as_tensor(observed, model), as_tensor(acted, model)
         needs_all = pessimism.has_effect or pessimism.mean_reward
         found = model.imagine(*window, generator, places, with_uncertainty=needs_all)
         next_observations, ended = found.next_observations.cpu().numpy(), found.terminations.cpu().numpy()
         rewards = (found.mean_rewards if pessimism.mean_reward else found.rewards).cpu().numpy()
-        stopped = np.zeros(len(active), bool)
+        stopped = np.zeros(len(chosen), bool)
         if pessimism.has_effect:
             unsure = getattr(found.uncertainty, pessimism.uncertainty).cpu().numpy()
             stopped = unsure > pessimism.threshold
             rewards = np.where(stopped, pessimism.end_reward, rewards - pessimism.penalty * unsure).astype(np.float32)
-        is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(active), bool)
-        log.add(active, next_observations, chosen, rewards, ended | stopped, is_stored)
+        is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(chosen), bool)
+        log.add(log.alive, next_observations, chosen, rewards, ended | stopped, is_stored)
         log.num_stopped += int(stopped.sum())
         log.num_ended += int((ended & ~stopped).sum())
         log.num_bounded += int(found.bounded.cpu().numpy()[is_stored].sum())
         log.uncertainty += float(unsure[is_stored].sum()) if pessimism.has_effect else 0.0
-        alive = np.flatnonzero(~(ended | stopped))
-        if not len(alive):
+        goes_on = np.flatnonzero(~(ended | stopped))
+        log.alive = log.alive[goes_on]
+        observed = np.concatenate([observed[:, 1:], next_observations[:, None]], 1)
+        acted = np.concatenate([acted[:, 1:], acted[:, -1:]], 1)
+        is_first = np.zeros(len(chosen), np.float32)
+        position = Position(observed, acted, chosen, rewards[:, None], is_first, memory, places).taken(goes_on)
+        if not len(log.alive):
             break
-        active = active[alive]
-        observed = np.concatenate([observed[alive, 1:], next_observations[alive, None]], 1)
-        acted = np.concatenate([acted[alive, 1:], acted[alive, -1:]], 1)
-        previous, is_first = (chosen[alive], rewards[alive, None]), np.zeros(len(alive), np.float32)
-        places = None if places is None else places[torch.from_numpy(alive).to(places.device)]
-        memory = map_state(lambda part, alive=alive: part[alive], memory)  # type: ignore[misc]
-    return log
+    return log, position
 
 
 def remember(
@@ -310,9 +350,9 @@ class ImaginedEpisodes:
         indices = self.draw.integers(len(self.data), size=num)
         rows, rollout_starts = self.data.rows, self.data.starts[indices]
         starts = Starts(indices, self.data.first[rollout_starts])
-        log = play_rollouts(
-            self.model, self.data, self.actor, starts, self.length, self.generator, self.pessimism, self.deterministic
-        )
+        position = first_position(self.data, self.actor, starts)
+        given = self.length, self.generator, self.pessimism, self.deterministic
+        log, _ = play_rollouts(self.model, self.actor, position, *given)
         self.num_unsure += log.num_stopped
         self.num_ended += log.num_ended
         self.num_bounded += log.num_bounded

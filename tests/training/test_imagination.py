@@ -205,6 +205,61 @@ def test_the_prefix_can_be_limited():
     assert max(episode.num_recorded for episode in imagination.buffer.imagined.episodes) == 3
 
 
+UNBOUNDED = {"length": "unbounded", "steps_per_update": 5.0}
+
+
+def stretches(imagination):
+    """The observations of all stretches that were played of five rollouts, (stretches, 5, steps + 1, 2)."""
+    table = steps_of(imagination)
+    return table.observations.reshape(-1, 5, int(table.stops[0]), 2)
+
+
+def test_rollouts_without_a_bound_go_on_in_the_next_round():
+    imagination = played(number=0, **UNBOUNDED)
+    algorithm = ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    for _ in range(2):
+        imagination.play_on(algorithm, 5 * 40)
+    found = stretches(imagination)
+    assert found.shape == (8, 5, 11, 2) and imagination.ages.tolist() == [80] * 5
+    np.testing.assert_array_equal(found[1:, :, 0], found[:-1, :, -1])
+
+
+def test_rollouts_that_ended_are_replaced():
+    """The agent moves by 0.1 to the end at 3, so all rollouts end after 5 or 6 steps, in each stretch of 10."""
+
+    class Forwards:
+        memoryless = True
+
+        def act(self, step, memory=None, *, deterministic=False):
+            return np.ones((len(step.observation), 1), np.float32), None
+
+    imagination = played(number=0, data=recorded(low=2.45, high=2.55), **UNBOUNDED)
+    for _ in range(3):
+        imagination.play_on(Forwards(), 5 * 20)
+        assert not len(imagination.ages)
+    table = steps_of(imagination)
+    lengths = table.stops - table.starts - 1
+    assert len(lengths) == table.terminations.sum() == 3 * 2 * 5 and {*lengths} <= {5, 6}
+    assert (table.observations[table.starts, 0] < 2.6).all()  # recorded observations
+
+
+@pytest.mark.parametrize("one_member", [False, True])
+def test_rollouts_that_go_on_are_saved_and_loaded(one_member):
+    whole, halved = (played(number=0, history=3, one_member=one_member, **UNBOUNDED) for _ in range(2))
+    agents = [ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0) for _ in range(2)]
+    whole.play_on(agents[0], 5 * 15)
+    halved.play_on(agents[1], 5 * 15)
+    other = played(number=0, history=3, one_member=one_member, **UNBOUNDED)
+    other.load_state_dict(halved.state_dict())
+    assert_same(other.state_dict(), whole.state_dict())
+    whole.play_on(agents[0], 5 * 10)
+    other.play_on(agents[1], 5 * 10)
+    newest = steps_of(whole)
+    rows_ = slice(newest.starts[-5], None)
+    np.testing.assert_array_equal(newest.observations[rows_], steps_of(other).observations)
+    assert_same(other.state_dict(), whole.state_dict())
+
+
 # The buffer -----------------------------------------------------------------------------------------------------------
 
 
@@ -238,6 +293,21 @@ def test_extend_stores_what_push_does():
     for one, other in zip(pushed.sample(), extended.sample(), strict=True):
         if isinstance(one, torch.Tensor):
             assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("algo", ["mopo", "rmopo"])
+def test_a_cleared_buffer_is_as_a_new_one(algo):
+    used, new = (played(algo, number=number).buffer.imagined for number in (30, 0))
+    assert len(used) and not len(new)
+    used.clear()
+    assert not len(used) and not used.num_transitions
+    used.randomness.load_state_dict(new.randomness.state_dict())
+    table = steps_of(played(algo, number=20))
+    for buffer in (used, new):
+        buffer.extend(table, np.zeros(20, np.int64))
+    for _ in range(3):
+        for one, other in zip(used.sample(), new.sample(), strict=True):
+            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 @pytest.mark.parametrize("algo", ["mopo", "rmopo"])
@@ -317,6 +387,9 @@ def test_a_mode_takes_the_pair_of_its_data():
         (["Imagination.penalty = -1.0"], "Imagination.penalty"),
         (["Imagination.penalty = 1.0", "Imagination.threshold = 1.0"], "bind one of them"),
         (["Imagination.end_reward = -5.0"], "no effect"),
+        (["Imagination.from_scratch = True"], "from_scratch has no effect"),
+        (["Imagination.clear = True"], "clear has no effect"),
+        (["Imagination.length = 'endless'"], "Imagination.length"),
         (["Imagination.capacity = 3"], "two rollouts"),
         (["Imagination.real_share = 1.5"], "Imagination.real_share"),
         (["Imagination.uncertainty = 'total'"], "Imagination.uncertainty"),
@@ -326,6 +399,13 @@ def test_settings_that_make_no_sense_are_refused(bindings, words):
     offpcc.configure(None, *bindings)
     with pytest.raises(UserError, match=words):
         imagination_options(ALGORITHMS["mopo"], "mopo", "x")
+
+
+def test_rollouts_without_a_bound_are_for_agents_without_memory():
+    offpcc.configure(None, "Imagination.length = 'unbounded'")
+    assert imagination_options(ALGORITHMS["mopo"], "mopo", "x").length == "unbounded"
+    with pytest.raises(UserError, match="rmopo has a memory"):
+        imagination_options(ALGORITHMS["rmopo"], "rmopo", "x")
 
 
 def test_a_schedule_of_lengths_grows():
@@ -431,19 +511,21 @@ def test_mbpo_trains_its_model_in_the_run(algo, env, train, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("algo", "stops", "online"),
-    [("mopo", (75,), False), slow("mopo", (1, 2, 41, 118), False), slow("rmopo", (30, 77), False),
-     slow("mbpo", (72, 73, 131), True)],
+    ("algo", "stops", "online", "bindings"),
+    [("mopo", (75,), False, ()), slow("mopo", (1, 2, 41, 118), False, ()), slow("rmopo", (30, 77), False, ()),
+     slow("mbpo", (72, 73, 131), True, ()),
+     ("mbpo", (131,), True, ("Imagination.length='unbounded'", "Imagination.from_scratch=True")),
+     ("mbpo", (131,), True, ("Imagination.clear=True",)), slow("rmbpo", (3,), True, ("Imagination.clear=True",))],
 )  # fmt: skip
-def test_a_run_in_a_model_resumes_exactly(algo, stops, online, train, tmp_path, monkeypatch):
+def test_a_run_in_a_model_resumes_exactly(algo, stops, online, bindings, train, tmp_path, monkeypatch):
     env = "pendulum-p-v0" if algo.startswith("r") else "pendulum-v0"
     whole = folder(tmp_path, algo, env if online else f"{env}_from_swings")
-    assert train(algo, env=env, online=online)[0] == 0
+    assert train(algo, env=env, online=online, bindings=bindings)[0] == 0
     for stop in stops:
         monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
         monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
-        assert train(algo, env=env, online=online)[0] == 130
-        code, out, err = train(algo, "--resume", env=env, online=online)
+        assert train(algo, env=env, online=online, bindings=bindings)[0] == 130
+        code, out, err = train(algo, "--resume", env=env, online=online, bindings=bindings)
         assert code == 0, err
         assert "not exact" not in out
         assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))

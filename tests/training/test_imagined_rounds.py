@@ -81,6 +81,36 @@ def test_a_training_of_the_model_that_was_interrupted_is_repeated():
     assert other.num_trainings == 1 and len(run.buffer.imagined) == 10
 
 
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_the_model_is_trained_from_scratch_or_on_from_the_last_one(from_scratch):
+    """Its learning rate is so small that its weights stay those that a training begins with."""
+    found = []
+    for _ in range(2):
+        imagination, run = built(learns_model=True)
+        imagination.training = ModelTraining(max_epochs=1, lr=1e-12, weight_decay=0.0)
+        imagination.options = imagination.options._replace(from_scratch=from_scratch)
+        for step in (30, 300, 600):
+            run.loop.step = step
+            imagination.before_updates(run)
+            found.append(torch.cat([weights.detach().flatten() for weights in imagination.model.parameters()]))
+        assert imagination.num_trainings == 3
+    first, second, third = found[:3]
+    assert torch.allclose(first, second, atol=1e-6) is not from_scratch
+    assert torch.allclose(second, third, atol=1e-6) is not from_scratch
+    assert all(torch.equal(one, other) for one, other in zip(found[:3], found[3:], strict=True))
+
+
+@pytest.mark.parametrize("clear", [False, True])
+def test_imagined_transitions_are_deleted_after_the_model_was_trained_again_if_asked(clear):
+    imagination, run = built(learns_model=True)
+    imagination.options = imagination.options._replace(clear=clear)
+    for step, num_updates, expected in ((30, 8, 10), (40, 18, 20), (300, 28, 10 if clear else 30)):
+        run.loop.step, run.loop.num_updates = step, num_updates
+        imagination.before_updates(run)
+        assert len(run.buffer.imagined) == expected
+    assert imagination.num_trainings == 2
+
+
 def test_a_run_of_a_gpu_goes_on_with_a_generator_of_the_cpu():
     """The states of their generators have other sizes."""
     imagination, _ = built()

@@ -305,6 +305,20 @@ def test_rank_correlation():
     assert rank_correlation(a, np.exp(a)) == pytest.approx(1.0)
 
 
+def test_errors_of_several_steps_are_told_for_each_number():
+    """The model predicts no change, but the second number grows by 1 in each step."""
+    model = DynamicsModel(2, 1, hidden_dims=(4,), num_members=2, num_elites=2, termination="never")
+    model.target_std.zero_()
+    observations = np.zeros((61, 2), np.float32)
+    observations[:, 1] = np.arange(61)
+    episode = observations, np.zeros((60, 1)), np.zeros(60), False
+    rows = read(Dataset.from_episodes([episode], action_range=(-1.0, 1.0))).rows
+    found = model_quality_module.horizons(model, rows, np.array([1.0, 2.0]))
+    assert {*found} == {*model_quality_module.HORIZONS}
+    for steps, errors in found.items():
+        np.testing.assert_allclose(errors, [0.0, steps / 2.0])
+
+
 def test_data_outside_of_the_models_are_counted():
     data = linear_data()
     model = trained(small(data))
@@ -462,7 +476,9 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     assert "exists; name another file, or give --resume" in capsys.readouterr().err
     assert main(["check", "--model", str(file), "--dataset", recording]) == 0
     printed = capsys.readouterr().out
-    assert "steps ahead, error in standard deviations: 1: " in printed
+    assert re.search(
+        r"steps ahead, error in standard deviations of the data:\n  all numbers +1: .*\n  observation 0 +1: ", printed
+    )
     assert "rank correlation with the error" in printed
     assert (
         main(["train_model", "--dataset", recording, "--out", str(file), "--resume", "--dataset_fraction", "0.5"]) == 2

@@ -63,12 +63,13 @@ class Prioritized(BufferBase):
     The priority of an item is ``eta * max |TD error| + (1 - eta) * mean |TD error| + epsilon`` over its counted steps.
 
     Args:
-        alpha: 0 draws as without priorities.
+        alpha: exponent of the priorities; 0 draws as without priorities.
         beta: first exponent of the importance weights.
-        beta_updates: number of updates in which it grows to 1; None for a constant exponent.
+        beta_updates: number of updates in which `beta` grows to 1; None for a constant exponent.
         eta: share of the maximum; the rest is the mean. A transition has one TD error, so eta has no effect.
         epsilon: smallest priority.
-        args, kwargs: see the buffer that is prioritised.
+        args: positional arguments of the buffer that is prioritised.
+        kwargs: its other arguments.
     """
 
     def __init__(

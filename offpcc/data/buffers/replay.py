@@ -342,6 +342,13 @@ class ReplayBuffer(BufferBase):
         for place in places.tolist():
             self.item_changed(place)
 
+    def clear(self) -> None:
+        """Remove all transitions."""
+        self._set_storage(self._empty(self._first_rows()))
+        self.rings = [Ring() for _ in self.rings]
+        self.num_transitions, self.returns = 0, None
+        self.items_replaced()
+
     def transition_table(self) -> TransitionTable:
         """Return a copy of the rows, in order of time, without frame stacks; an unfinished episode ends."""
         parts: list[Array] = []

@@ -189,6 +189,12 @@ class RecurrentReplayBuffer(BufferBase):
             self.item_changed((self.num_kept - 1) % self.max_items)
         self._count()
 
+    def clear(self) -> None:
+        """Remove all finished episodes."""
+        self.episodes = deque(maxlen=self.capacity)
+        self._count()
+        self.items_replaced()
+
     def transition_table(self) -> TransitionTable:
         """Return a copy of the finished episodes as rows, in order of time."""
         return TransitionTable.joined(list(self.episodes), *self.layout[:3])
