@@ -9,7 +9,6 @@ import socket
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
 
-
 ANSWERS_WITHIN = 10.0  # seconds
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC, which Ray speaks
 SETTINGS = 4  # the fourth byte of what gRPC answers first

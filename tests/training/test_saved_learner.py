@@ -219,5 +219,5 @@ def test_an_error_of_a_class_of_the_users_keeps_its_text(tmp_path, monkeypatch):
     offpcc.SAC(ENV, **SMALL, lr=NamedRate("slow")).save(file)
     assert offpcc.load(file)
     monkeypatch.delitem(RATES, "slow")
-    with pytest.raises(KeyError, match="^'slow'"):
+    with pytest.raises(KeyError, match=r"^'slow'"):
         offpcc.load(file)

@@ -35,7 +35,7 @@ def serve():
         server = socket.create_server(("127.0.0.1", 0))
         opened.append(server)
         threading.Thread(target=talk, daemon=True).start()
-        return "127.0.0.1:{}".format(server.getsockname()[1])
+        return f"127.0.0.1:{server.getsockname()[1]}"
 
     yield start
     for one in opened:
