@@ -95,6 +95,34 @@ def test_halving_resumes_the_better_half_exactly(here, tmp_path):
     assert kept == [rows(there / seed) for seed in ("1", "2")]
 
 
+def test_a_budget_of_epochs_starts_the_first_runs_and_no_others(here, launch, tmp_path):
+    """Four runs of two epochs, and a budget for three of them."""
+    text = TOP + FIXED + GRID + "[stop]\ntotal_epochs = {}\n"
+    code, out, err, started = here(text.format(7))
+    assert code == 0, err
+    assert len(started) == 3
+    names = {str(run.relative_to(tmp_path / "results/s")) for run in (tmp_path / "results/s").glob("*/*/*/[12]")}
+    assert names == {*started}
+    [last] = [line for line in out.splitlines() if line.startswith("not started, because of the 7 total_epochs")]
+    assert last.split(": ")[1].endswith("/2") and last.split(": ")[1] not in names
+    assert [row["status"] for row in table(tmp_path)].count("finished") == 1
+    code, out, err = launch("sweep", "s.toml", "--watch")
+    assert code == 0 and "finished" in out, err  # it ends, though a run will never start
+    assert not here(text.format(7))[3]
+    code, out, err, started = here(text.format(8))
+    assert code == 0 and len(started) == 1 and "not started" not in out, err
+
+
+def test_a_budget_counts_a_run_that_has_begun_whole(here, tmp_path):
+    """Otherwise a sweep that was killed would start more runs than one that was not."""
+    text = TOP + FIXED + GRID + "[stop]\ntotal_epochs = 7\n"
+    begun = tmp_path / "results/s" / here(text)[3][-1]
+    facts = json.loads((begun / "run.json").read_text())
+    (begun / "run.json").write_text(json.dumps({**facts, "status": "unfinished", "epochs": None}))
+    code, _, err, started = here(text)
+    assert code == 0 and [tmp_path / "results/s" / name for name in started] == [begun], err
+
+
 def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, monkeypatch):
     real, text = sweeps.run_train, TOP + FIXED
     monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
@@ -166,8 +194,9 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
         (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),
         (TOP + "[gin]\ntrain.num_epochs = 1", "write epochs = N"),
-        (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, or with rule = 'halving'"),
+        (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, total_epochs, or with rule = 'halving'"),
         (TOP + "[stop]\nhours = 0", "stop.hours is 0; it has to be a number above 0"),
+        (TOP + "[stop]\ntotal_epochs = 0.5", "stop.total_epochs is 0.5; it has to be a whole number above 0"),
         (TOP + "[stop]\nhours = 1\nfactor = 3", "no key 'stop.factor'"),
         (TOP + "[stop]\nrule = 'halving'\nfirst_epochs = 2", "stop.first_epochs is 2"),
         (TOP + f"[grid]\nSAC.alpha = {[0.1] * 51}", "the sweep has 102 runs; add --yes"),
