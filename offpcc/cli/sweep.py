@@ -90,6 +90,7 @@ def run_sweep(
             raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
         if retry:
             failed.clear()
+        print(f"to see the table of {root} live, call `offpcc sweep {plan.file} --watch` beside this")
         rung, alive = plan.stop and plan.stop.first_epochs, settings
         try:
             while plan.stop and rung and rung < (plan.epochs or 0):
@@ -230,7 +231,7 @@ def _todo(
 
 
 def _left(plan: Sweep, settings: Sequence[Setting]) -> float:
-    """Return the epochs that are left. Those of an existing run count whole, so a sweep that was killed goes on alike."""
+    """Return the epochs that are left. A run that has begun counts whole, so a sweep that was killed goes on alike."""
     if plan.total_epochs is None:
         return math.inf
     return plan.total_epochs - sum(_planned(run) for one in settings for run in one.runs)
