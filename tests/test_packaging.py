@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from conftest import QUICK, rows
 
+import offpcc
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
@@ -104,6 +106,12 @@ def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):
     assert "offpcc/configs/test/template_recurrent_500k_gru.gin" in names
     assert "offpcc/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "results/"))]
+
+
+def test_the_citation_names_this_version():
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {offpcc.__version__}" in lines
+    assert {"cff-version", "title", "message", "authors"} <= {line.partition(":")[0] for line in lines}
 
 
 def texts_of(file):

@@ -40,7 +40,7 @@ def ray():
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(misbehaving.__file__).parent))
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+        ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)  # not a cluster of this machine
     yield ray
     ray.shutdown()
 
