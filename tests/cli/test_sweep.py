@@ -4,9 +4,11 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -280,6 +282,8 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
     text = TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(text)
+    folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray's sockets have names of 107 letters at most
+    monkeypatch.setenv("RAY_TMPDIR", folder)  # a cluster of this machine writes its address into the usual one
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         lost = cluster.add_node(num_cpus=1)
@@ -294,6 +298,7 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
         reader.join()
     finally:
         cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
     assert sorted(found) == ["1", "2"] and all(len(lines) == 13 for lines in found.values())
     assert [row["status"] for row in table(tmp_path)] == ["finished"]
