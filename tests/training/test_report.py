@@ -15,9 +15,9 @@ from scipy import interpolate, stats
 
 import offpcc
 from offpcc.cli.main import main
-from offpcc.training import seed_statistics
+from offpcc.training import report_figure, seed_statistics
 from offpcc.training.loggers import wandb_logger
-from offpcc.training.report import STATISTICS, _improvement
+from offpcc.training.report import STATISTICS, _improvement, make_report
 from offpcc.utils.errors import UserError
 
 TASKS = ("a-v0", "b-v0")
@@ -240,6 +240,38 @@ def test_best_and_last_are_never_mixed(results):
     last, best = (offpcc.report(results / "a-v0", test=test) for test in ("last", "best"))
     assert row_of(best, "a-v0", "sac")["iqm"]["value"] > row_of(last, "a-v0", "sac")["iqm"]["value"] + 0.9
     assert (last["test"], best["test"]) == ("last", "best")
+
+
+def test_scores_are_normalised_by_minmax_and_by_d4rl(results, tmp_path):
+    report = offpcc.report(results, normalise="minmax")
+    for task in TASKS:
+        scores = np.concatenate([row_of(report, task, name)["scores"] for name in LEARNERS])
+        returns = np.concatenate([row_of(report, task, name)["returns"] for name in LEARNERS])
+        assert (scores.min(), scores.max()) == (0.0, 1.0)
+        np.testing.assert_allclose(scores, (returns - returns.min()) / (returns.max() - returns.min()))
+    for seed, value in enumerate((-20.272305, 3234.3), 1):  # the random and the expert return that D4RL publishes
+        write_run(tmp_path / "d4rl" / "hopper-medium-v2" / "iql" / str(seed), [0.0, value], offline=True)
+    report = offpcc.report(tmp_path / "d4rl", normalise="d4rl")
+    assert row_of(report, "hopper-medium-v2", "iql")["scores"] == pytest.approx([0.0, 1.0], abs=1e-6)
+
+
+def test_every_cell_has_its_number_of_seeds_and_every_run_is_a_thin_line(results, tmp_path, monkeypatch):
+    shutil.rmtree(results / "a-v0" / "sac" / "5")
+    drawn = []
+    monkeypatch.setattr(report_figure, "save_figure", lambda figure, file: drawn.append(figure))
+    report = make_report([results], baseline="td3", normalise="minmax")
+    table, _, _ = report.as_markdown().partition("Tuning budget")
+    head, *lines = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(lines) == 1 + 3 * 2  # the rule of the table, then two algorithms over all tasks and in each of two
+    for line in lines[1:]:
+        task, name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        number = {"a-v0": "4", "all tasks": "4 to 5"}.get(task, "5") if name == "sac" else "5"
+        assert len(cells) == head.count("|") - 3
+        assert all(cell.endswith(f"({number})") for cell in cells if cell), line
+    report_figure.draw_report(report, tmp_path / "figure.png")
+    panels = [axes for axes in drawn[0].axes if axes.get_title(loc="left").split("\n")[-1].startswith("IQM against")]
+    thin = [sum(line.get_linewidth() == 0.6 for line in axes.lines) for axes in panels]
+    assert thin == [19, 19, 9, 9, 10, 10]  # against steps and time: all tasks, then each
 
 
 def test_few_seeds_and_several_units_are_told(results):
