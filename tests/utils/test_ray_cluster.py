@@ -26,11 +26,12 @@ def serve():
     def start(answer):
         def talk():
             connection, _ = server.accept()
-            opened.append(connection)
-            if answer is not None:
-                connection.recv(1000)
+            connection.recv(1000)
+            if answer is None:
+                opened.append(connection)  # it stays open, and silent
+            else:
                 connection.sendall(answer)
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
 
         server = socket.create_server(("127.0.0.1", 0))
         opened.append(server)
