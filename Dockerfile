@@ -4,9 +4,8 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY offpcc offpcc
 COPY configs configs
-COPY examples examples
+COPY docs docs
 COPY results/zoo results/zoo
-COPY tests/helpers/minimal_parts.py tests/helpers/minimal_parts.py
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim

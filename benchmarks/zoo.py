@@ -1,6 +1,9 @@
 """Makes an entry of the zoo, `results/zoo/NAME`, from a run.
 
 python -m benchmarks.zoo results/evidence/heads/residual/pendulum-p-v0/rsac/4 pendulum-p
+python -m benchmarks.zoo --renew
+
+`--renew` exports all entries again, after a change of `offpcc export`. It needs no run.
 
 An entry has the best actor, its config, the facts of its run, its returns over 100 episodes, a picture of one episode,
 and the exported actor with its contract.
@@ -18,26 +21,43 @@ import imageio.v3 as imageio
 import numpy as np
 
 from offpcc.algorithms.agent import BEST, load_actor
-from offpcc.cli.zoo import ZOO, write_facts
+from offpcc.cli.zoo import FACTS, ZOO, entries, write_facts
 from offpcc.config import loading
 from offpcc.training.evaluation import SHOWN_SEED, evaluate_actor, open_environment, run_episodes
 from offpcc.training.export import export
 from offpcc.training.results import load_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
+from offpcc.utils.files import read_json
 
 EPISODES = 100
 FRAMES = 8  # in the picture
 HEIGHT = 96  # pixels of a frame
+UNITS = {  # for the contracts: one text per number
+    "dmc-cartpole-swingup-v0": {
+        "observation": ["m", "cos of rad", "sin of rad", "m/s", "rad/s"],
+        "action": ["10 N"],  # MuJoCo's gear of the motor
+    },
+    "InvertedPendulum-v5": {"observation": ["m", "rad", "m/s", "rad/s"], "action": ["100 N"]},
+    "pendulum-v0": {"observation": ["cos of rad", "sin of rad", "rad/s"], "action": ["Nm"]},
+    "pendulum-p-v0": {"observation": ["cos of rad", "sin of rad"], "action": ["Nm"]},
+}
 KEPT = ("env", "algo", "run_id", "seed", "versions", "git_commit", "status")  # of run.json; the rest is of a machine
 
 
 def main() -> None:
-    """Make the entry."""
+    """Make an entry, or export all again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("name")
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--renew", action="store_true", help="export all entries again")
     given = parser.parse_args()
+    if given.renew == (given.name is not None):
+        parser.error("name a run and an entry, or give --renew alone")
+    if given.renew:
+        for folder in entries().values():
+            renew(folder)
+        return
     run, target = RunFolder.at(given.run), ZOO / given.name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -52,8 +72,6 @@ def main() -> None:
     with open_environment(make_env, actor, "rgb_array") as env:
         run_episodes(actor, [env], [SHOWN_SEED], watch=lambda env: frames.append(env.render()))
     write_strip(target / "picture.png", frames)
-    with make_env() as env:
-        export(target, env=env)
     table: Any = load_run(given.run).table
     facts = {
         **{name: details[name] for name in ("env", "algo", "seed")},
@@ -71,7 +89,18 @@ def main() -> None:
         "licence": "MIT",
     }
     write_facts(target, facts)
+    renew(target)
     print(json.dumps(facts, indent=2))
+
+
+def renew(folder: Path) -> None:
+    """Export the actor of an entry, and write the digests of its files anew."""
+    facts = read_json(folder / FACTS)
+    loading.load_for_actor(None, folder / "config.gin", [])
+    with configured_make(facts["env"])() as env:
+        done = export(folder, env=env, units=UNITS.get(facts["env"]))
+    write_facts(folder, facts)
+    print(f"{done.file}: actions in [-1, 1] differ by at most {done.difference:.1e}")
 
 
 def write_strip(file: Path, frames: list[Any]) -> None:

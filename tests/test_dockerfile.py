@@ -35,7 +35,7 @@ def test_it_copies_files_that_exist_and_installs_what_was_tested():
     build, last = stages()
     assert {stage[0][1] for stage in (build, last)} == {"python:3.11-slim"}
     sources = [name for stage in (build, last) for words in copies(stage) for name in words[:-1]]
-    assert len(sources) == 9 and [name for name in sources if not (ROOT / name).exists()] == []
+    assert len(sources) == 8 and [name for name in sources if not (ROOT / name).exists()] == []
     torch, rest = [words for words in last if words[0] == "RUN"]
     assert torch[1:3] == ["pip", "install"] and torch[4] in (ROOT / "requirements.txt").read_text().splitlines()
     assert rest[4:] == ["-r", "/wheels/requirements.txt", "/wheels/*.whl"]

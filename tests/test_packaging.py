@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import QUICK, rows
 
+import offpcc
+
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,30 @@ def test_a_run_that_a_checkout_began_goes_on_from_a_wheel(target, tmp_path):
     assert told["resumes"][0]["git_commit"] is None  # it was the wheel that went on
 
 
+@pytest.mark.slow
+def test_zoo_and_documentation_outside_the_checkout(target, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(target), "PYTHONSAFEPATH": "1"}
+
+    def printed(*words):
+        command = [sys.executable, "-m", "offpcc.launch", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "pendulum-p" in printed("zoo", "list")
+    assert "rsac in pendulum-p-v0" in printed("zoo", "play", "pendulum-p", "--out", "videos")
+    assert (tmp_path / "videos" / "pendulum-p_1.mp4").stat().st_size > 1_000
+    assert str(target / "offpcc" / "docs") in printed("docs")
+    assert printed("docs", "zoo") == (DOCS / "zoo.md").read_text()
+
+
+def test_the_wheel_holds_all_pages_of_the_documentation_and_stays_small(wheel):
+    inside = {info.filename: info.file_size for info in zipfile.ZipFile(wheel).infolist()}
+    docs = {name.removeprefix("offpcc/docs/") for name in inside if name.startswith("offpcc/docs/")}
+    assert docs == {str(file.relative_to(DOCS)) for end in ("md", "png") for file in DOCS.rglob(f"*.{end}")}
+    assert sum(inside[f"offpcc/docs/{name}"] for name in docs) < 1_000_000
+
+
 def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "offpcc/configs/quickstart.gin" in names
@@ -79,6 +106,12 @@ def test_the_wheel_holds_the_configs_and_types_and_nothing_of_tests(wheel):
     assert "offpcc/configs/test/template_recurrent_500k_gru.gin" in names
     assert "offpcc/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "configs/", "results/"))]
+
+
+def test_the_citation_names_this_version():
+    lines = (ROOT / "CITATION.cff").read_text().splitlines()
+    assert f"version: {offpcc.__version__}" in lines
+    assert {"cff-version", "title", "message", "authors"} <= {line.partition(":")[0] for line in lines}
 
 
 def texts_of(file):
@@ -97,3 +130,5 @@ def test_messages_name_no_file_that_a_wheel_lacks():
     assert [(file.name, text) for file, text in texts if lacking.search(text)] == []
     configs = {name for _, text in texts for name in re.findall(r"\bconfigs/[\w/]+\.gin", text)}
     assert configs and all((ROOT / name).is_file() for name in configs)
+    pages = {name for _, text in texts for name in re.findall(r"offpcc docs (\w+)", text)} - {"PAGE"}
+    assert pages and all((DOCS / f"{name}.md").is_file() for name in pages)

@@ -131,7 +131,8 @@ def parser() -> argparse.ArgumentParser:
         prog="offpcc",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Off-policy reinforcement learning with memory. Without a command, offpcc trains.",
-        epilog=f"`offpcc train --help` lists the options of training.\n\n{listed}",
+        epilog=f"`offpcc train --help` lists the options of training, `offpcc docs` the pages that explain them.\n\n"
+        f"{listed}",
     )
     whole.add_argument("--version", action="version", version=_version())
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")

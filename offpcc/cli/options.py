@@ -58,6 +58,7 @@ COMMANDS = {  # the module of each command, and its help
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
     "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
+    "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, or print one."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--address": {
@@ -366,10 +367,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "file": {
         "type": arguments.path,
         "metavar": "FILE.toml",
-        "help": "Train the runs of this file, which the guide to sweeps describes.",
+        "help": "Train the runs of this file, which `offpcc docs sweeps` describes.",
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
+    "page": {"nargs": "?", "metavar": "PAGE", "help": "Print this page, such as sweeps. The default is a list of all."},
     "source": {
         "choices": ("rl-unplugged", "dqn-replay"),
         "metavar": "rl-unplugged|dqn-replay",
@@ -396,6 +398,7 @@ TAKES = {  # the options of each command
     "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
     "--threads",
     "zoo": "action name --out --episodes",
+    "docs": "page",
     "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }

@@ -27,7 +27,7 @@ from offpcc.cli.train import find_folder, make_spec, run_train
 from offpcc.config import loading
 from offpcc.training.comparison import are_same, name_settings, settings_of_run, used_by
 from offpcc.training.fit import plan_run
-from offpcc.training.plotting import read_progress
+from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, print_to_stderr
@@ -74,7 +74,7 @@ def run_sweep(
         check_address(address, "--address")
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:
-        return _watch(settings, root)
+        return _watch(plan, settings, root)
     _check_parts(settings)
     failed = _read_failed(root)
     if dry_run:
@@ -90,22 +90,28 @@ def run_sweep(
             raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
         if retry:
             failed.clear()
+        print(f"to see the table of {root} live, call `offpcc sweep {plan.file} --watch` beside this")
         rung, alive = plan.stop and plan.stop.first_epochs, settings
         try:
             while plan.stop and rung and rung < (plan.epochs or 0):
-                _train(_todo(alive, rung, root, failed), settings, root, failed, jobs, address, deadline)
+                runs = _todo(alive, rung, root, failed, _left(plan, settings))
+                _train(runs, settings, root, failed, jobs, address, deadline)
                 alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
-            _train(_todo(alive, None, root, failed), settings, root, failed, jobs, address, deadline)
+            runs = _todo(alive, None, root, failed, _left(plan, settings))
+            _train(runs, settings, root, failed, jobs, address, deadline)
         except OutOfTimeError as spent:
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
     print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
+    news = [str(run.path.relative_to(root)) for one in settings for run in one.runs if run.status() is None]
+    if news and plan.total_epochs is not None:
+        print(f"not started, because of the {plan.total_epochs:,} total_epochs of [stop]: {cut(news, ', ')}")
     if failed:
         print_to_stderr(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
     return 1 if failed else 0
 
 
-def _watch(settings: Sequence[Setting], root: Path) -> int:
+def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
     """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
     console = Console()
     if not console.is_terminal:
@@ -114,7 +120,9 @@ def _watch(settings: Sequence[Setting], root: Path) -> int:
         while True:
             failed = _read_failed(root)
             rows = _rows(settings, root, failed)
-            is_over = not any(row["status"] in ("new", "unfinished") for row in rows)
+            waiting = _todo(settings, plan.stop and plan.stop.first_epochs, root, failed, _left(plan, settings))
+            states = [_status(run, root, failed) for one in settings for run in one.runs]
+            is_over = not waiting and "unfinished" not in states
             places = {str(one.runs[0].siblings): one for one in settings}
             for row in rows:
                 if row["status"] == "unfinished":
@@ -200,19 +208,33 @@ def _check_parts(settings: Sequence[Setting]) -> None:
 
 
 def _todo(
-    alive: Sequence[Setting], limit: int | None, root: Path, failed: Mapping[str, int]
+    alive: Sequence[Setting], limit: int | None, root: Path, failed: Mapping[str, int], left: float
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one."""
+    """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one.
+
+    A run is left out if it needs more new epochs than are left.
+    """
     runs = []
     for one in alive:
         for run in one.runs:
             name, epochs = str(run.path.relative_to(root)), limit or one.epochs
-            if name not in failed and _epochs_of(run) < epochs:
-                epochs = max(epochs, _planned(run))  # a run is not resumed with fewer epochs
+            if name in failed or _epochs_of(run) >= epochs:
+                continue
+            planned = _planned(run)
+            if (more := max(epochs - planned, 0)) <= left:
+                left -= more
+                epochs = max(epochs, planned)  # a run is not resumed with fewer epochs
                 gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
                 options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
                 runs.append((name, {"group": root.name, "cwd": str(Path.cwd()), **vars(options)}))
     return runs
+
+
+def _left(plan: Sweep, settings: Sequence[Setting]) -> float:
+    """Return the epochs that are left. A run that has begun counts whole, so a sweep that was killed goes on alike."""
+    if plan.total_epochs is None:
+        return math.inf
+    return plan.total_epochs - sum(_planned(run) for one in settings for run in one.runs)
 
 
 def _train(

@@ -72,6 +72,7 @@ class Sweep:
         modules: modules to import.
         stop: the rule for stopping; None to train all runs to the end.
         hours: the time after which a call of the command ends; None for no limit.
+        total_epochs: the epochs of all runs together; None for no limit.
     """
 
     file: Path
@@ -83,6 +84,7 @@ class Sweep:
     modules: tuple[str, ...]
     stop: Halving | None
     hours: float | None
+    total_epochs: int | None
 
 
 def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
@@ -141,11 +143,11 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         for folder in [_folder(config, one)]
     }
     modules = tuple(_names(file, table, "import"))
-    stop, hours = _stop(file, table.get("stop"), epochs, envs)
+    stop = _stop(file, table.get("stop"), epochs, envs)
     name = table.get("name", file.stem)
     if not isinstance(name, str):
         raise _fault(file, "name", name, "the name of a folder, such as 'lr'")
-    return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, stop, hours)
+    return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, *stop)
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -160,18 +162,24 @@ def _load(file: Path) -> dict[str, Any]:
         ) from error
 
 
-def _stop(file: Path, table: Any, epochs: int | None, envs: list[Any]) -> tuple[Halving | None, float | None]:
+def _stop(
+    file: Path, table: Any, epochs: int | None, envs: list[Any]
+) -> tuple[Halving | None, float | None, int | None]:
+    """Return the rule, the hours and the total epochs of [stop]."""
     if table is None:
-        return None, None
-    if not isinstance(table, dict) or not {"rule", "hours"} & table.keys() or table.get("rule", "halving") != "halving":
-        raise _fault(file, "stop", table, "a table with hours, or with rule = 'halving', factor and first_epochs")
-    _refuse_unknown(file, "stop.", table, ["hours", "rule", *Halving._fields])
-    hours = table.get("hours")
+        return None, None, None
+    limits = ["hours", "total_epochs"]
+    if not isinstance(table, dict) or not {"rule", *limits} & table.keys() or table.get("rule", "halving") != "halving":
+        words = "a table with hours, total_epochs, or with rule = 'halving', factor and first_epochs"
+        raise _fault(file, "stop", table, words)
+    _refuse_unknown(file, "stop.", table, [*limits, *(["rule", *Halving._fields] if "rule" in table else [])])
+    hours, total_epochs = map(table.get, limits)
     if hours is not None and not (is_number(hours) and math.isfinite(hours) and hours > 0):
         raise _fault(file, "stop.hours", hours, "a number above 0, such as 8")
+    if total_epochs is not None and not _is_whole(total_epochs, 1):
+        raise _fault(file, "stop.total_epochs", total_epochs, "a whole number above 0, such as 400")
     if "rule" not in table:
-        _refuse_unknown(file, "stop.", table, ["hours"])
-        return None, hours
+        return None, hours, total_epochs
     rule = Halving(table.get("factor", 2), table.get("first_epochs", 1))
     if not _is_whole(rule.factor, 2):
         raise _fault(file, "stop.factor", rule.factor, "a whole number above 1, such as 2")
@@ -179,7 +187,7 @@ def _stop(file: Path, table: Any, epochs: int | None, envs: list[Any]) -> tuple[
         raise UserError(f"{file}: [stop] needs {'epochs = N' if epochs is None else 'env, for tests'}; add it")
     if not _is_whole(rule.first_epochs, 1, epochs - 1):
         raise _fault(file, "stop.first_epochs", rule.first_epochs, f"a whole number from 1, and less than {epochs}")
-    return rule, hours
+    return rule, hours, total_epochs
 
 
 def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, list[Any]]], int, int]:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -154,6 +155,12 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         arguments = {key: from_specification(item) for key, item in spec["arguments"].items()}
         return _registered(spec["class"])(**{**arguments, **overrides})
     return {key: from_specification(item) for key, item in spec.items()}
+
+
+def is_raised_by_own_class(error: BaseException) -> bool:
+    """Return whether an error comes from the code of a registered class of the user's."""
+    own = {cls.__module__ for cls in REGISTRY.values() if not cls.__module__.startswith("offpcc.")}
+    return any(frame.f_globals.get("__name__") in own for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _declared_size(spec: Any) -> int:

@@ -22,7 +22,7 @@ import torch
 from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
-from offpcc.config.registry import from_specification
+from offpcc.config.registry import from_specification, is_raised_by_own_class
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import Chunk
 from offpcc.data import Dataset
@@ -356,6 +356,8 @@ def load(
         try:
             arguments = {name: from_specification(saved[name]) for name in ("algorithm", "buffer", "environments")}
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
+            if is_raised_by_own_class(error):
+                raise
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}

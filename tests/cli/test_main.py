@@ -196,7 +196,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         (
             "pendulum-v0",
             "there is no command 'pendulum-v0'; there are train, evaluate, plot, report, board, params, envs, check, "
-            "collect, convert, export, train-model, sweep, toy-model, zoo;",
+            "collect, convert, export, train-model, sweep, toy-model, zoo, docs;",
         ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),

@@ -1,11 +1,14 @@
 """`offpcc sweep`: ordinary runs from a TOML file, resumed, stopped early, ranked."""
 
 import csv
+import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -94,6 +97,34 @@ def test_halving_resumes_the_better_half_exactly(here, tmp_path):
     assert kept == [rows(there / seed) for seed in ("1", "2")]
 
 
+def test_a_budget_of_epochs_starts_the_first_runs_and_no_others(here, launch, tmp_path):
+    """Four runs of two epochs, and a budget for three of them."""
+    text = TOP + FIXED + GRID + "[stop]\ntotal_epochs = {}\n"
+    code, out, err, started = here(text.format(7))
+    assert code == 0, err
+    assert len(started) == 3
+    names = {str(run.relative_to(tmp_path / "results/s")) for run in (tmp_path / "results/s").glob("*/*/*/[12]")}
+    assert names == {*started}
+    [last] = [line for line in out.splitlines() if line.startswith("not started, because of the 7 total_epochs")]
+    assert last.split(": ")[1].endswith("/2") and last.split(": ")[1] not in names
+    assert [row["status"] for row in table(tmp_path)].count("finished") == 1
+    code, out, err = launch("sweep", "s.toml", "--watch")
+    assert code == 0 and "finished" in out, err  # it ends, though a run will never start
+    assert not here(text.format(7))[3]
+    code, out, err, started = here(text.format(8))
+    assert code == 0 and len(started) == 1 and "not started" not in out, err
+
+
+def test_a_budget_counts_a_run_that_has_begun_whole(here, tmp_path):
+    """Otherwise a sweep that was killed would start more runs than one that was not."""
+    text = TOP + FIXED + GRID + "[stop]\ntotal_epochs = 7\n"
+    begun = tmp_path / "results/s" / here(text)[3][-1]
+    facts = json.loads((begun / "run.json").read_text())
+    (begun / "run.json").write_text(json.dumps({**facts, "status": "unfinished", "epochs": None}))
+    code, _, err, started = here(text)
+    assert code == 0 and [tmp_path / "results/s" / name for name in started] == [begun], err
+
+
 def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, monkeypatch):
     real, text = sweeps.run_train, TOP + FIXED
     monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
@@ -165,8 +196,9 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
         (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),
         (TOP + "[gin]\ntrain.num_epochs = 1", "write epochs = N"),
-        (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, or with rule = 'halving'"),
+        (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, total_epochs, or with rule = 'halving'"),
         (TOP + "[stop]\nhours = 0", "stop.hours is 0; it has to be a number above 0"),
+        (TOP + "[stop]\ntotal_epochs = 0.5", "stop.total_epochs is 0.5; it has to be a whole number above 0"),
         (TOP + "[stop]\nhours = 1\nfactor = 3", "no key 'stop.factor'"),
         (TOP + "[stop]\nrule = 'halving'\nfirst_epochs = 2", "stop.first_epochs is 2"),
         (TOP + f"[grid]\nSAC.alpha = {[0.1] * 51}", "the sweep has 102 runs; add --yes"),
@@ -181,6 +213,10 @@ def test_bad_files_are_refused_before_a_run_starts(here, tmp_path, text, told):
 def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
     code, _, err, _ = here(TOP, "--address", "10.0.0.1")
     assert code == 2 and ("HOST:PORT" in err or "offpcc[ray]" in err)
+    if importlib.util.find_spec("ray") is not None:
+        code, _, err, started = here(TOP, "--address", "127.0.0.1:1")
+        assert code == 2 and err.count("\n") == 1 and "--address 127.0.0.1:1: there is no Ray cluster" in err
+        assert not started and not Path("results").exists()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err, _ = here(TOP, "--address", "auto")
     assert code == 2 and "pip install the extra offpcc[ray]" in err
@@ -246,6 +282,8 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
     text = TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(text)
+    folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray's sockets have names of 107 letters at most
+    monkeypatch.setenv("RAY_TMPDIR", folder)  # a cluster of this machine writes its address into the usual one
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         lost = cluster.add_node(num_cpus=1)
@@ -260,6 +298,7 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
         reader.join()
     finally:
         cluster.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
     assert sorted(found) == ["1", "2"] and all(len(lines) == 13 for lines in found.values())
     assert [row["status"] for row in table(tmp_path)] == ["finished"]

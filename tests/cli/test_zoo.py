@@ -42,6 +42,18 @@ def test_an_entry_is_whole(name):
     assert len(facts["commit"]) == 40
 
 
+@pytest.mark.parametrize("name", sorted(ENTRIES))
+def test_a_contract_has_all_fields_of_a_fresh_export(name, tmp_path):
+    contract = json.loads((ENTRIES[name] / "actor_best.json").read_text())
+    shutil.copytree(ENTRIES[name], tmp_path / name)
+    fresh = offpcc.export(tmp_path / name, tmp_path / "fresh.pt2", units=contract["units"]).contract
+    assert {*contract} - {*fresh} == {"observation_space", "control_rate_hz"}  # those of the environment
+    file_facts = ("file", "sha256", "verified")
+    assert {**fresh, **{key: contract[key] for key in file_facts}} == {key: contract[key] for key in fresh}
+    assert contract["config_sha256"] == zoo.digests(ENTRIES[name])["config.gin"]
+    assert {*contract["units"]} == {"observation", "action"}
+
+
 def test_a_copy_is_a_runs_folder(folder, capsys):
     assert main(["zoo", "get", "pendulum-p"]) == 0
     assert main(["evaluate", "pendulum-p", "--episodes", "2"]) == 0

@@ -347,6 +347,21 @@ def test_the_command_and_the_examples(run, tmp_path, capfd):
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_the_example_in_cpp_passes_the_state_on_and_resets_it(tmp_path):
+    """Against a header of the tests with an actor of its own, because no Python package has that of ONNX Runtime."""
+    words = ["-std=c++17", "-Wall", "-Werror", "-I", ROOT / "tests" / "helpers" / "onnxruntime_stub"]
+    subprocess.run(["c++", *words, ROOT / "examples" / "act_in_cpp.cpp", "-o", tmp_path / "act"], check=True)
+
+    def act(text):
+        return subprocess.run([tmp_path / "act", "actor.onnx"], input=text, capture_output=True, text=True)
+
+    # The actor: action = 2 * observation + the sum of all earlier ones of the episode.
+    assert act("1 2\n3 4\n5 6\n\n5 6\n1 0\n").stdout == "2 4\n7 10\n14 18\n10 12\n7 6\n"
+    short = act("1\n")
+    assert (short.returncode, short.stderr) == (1, "an observation has too few numbers: 1\n")
+
+
 @pytest.mark.slow
 def test_an_environment_that_is_not_there(run, capfd):
     (run / "run.json").write_text(json.dumps({"env": "gone:gone-v0"}))

@@ -11,11 +11,13 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from scipy import interpolate, stats
 
 import offpcc
 from offpcc.cli.main import main
-from offpcc.training import seed_statistics
+from offpcc.training import report_figure, seed_statistics
 from offpcc.training.loggers import wandb_logger
+from offpcc.training.report import STATISTICS, _improvement, make_report
 from offpcc.utils.errors import UserError
 
 TASKS = ("a-v0", "b-v0")
@@ -51,24 +53,90 @@ def row_of(report, task, algorithm):
 # Statistics -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [3, 4, 5, 8, 13])
-def test_the_interquartile_mean_is_scipys(number):
-    stats = pytest.importorskip("scipy.stats")
-    scores = np.random.default_rng(number).normal(size=(2, number))
-    expected = stats.trim_mean(scores.reshape(-1), 0.25)
-    assert seed_statistics.interquartile_mean(list(scores)) == pytest.approx(expected)
+# The definitions of rliable, in SciPy's words, for tasks (..., R) with equally many runs.
+PLAIN = {
+    "iqm": lambda *tasks: stats.trim_mean(np.concatenate(tasks, -1), 0.25, axis=-1),
+    "mean": lambda *tasks: np.mean([task.mean(-1) for task in tasks], axis=0),
+    "median": lambda *tasks: np.median([task.mean(-1) for task in tasks], axis=0),
+    "optimality_gap": lambda *tasks: 1.0 - np.minimum(np.concatenate(tasks, -1), 1.0).mean(-1),
+}
 
 
-def test_the_probability_of_improvement_counts_pairs():
-    ours, others = [np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0])], [np.array([2.0, 0.0]), np.array([5.0, 6.0])]
-    counted = [
-        np.mean([1.0 if x > y else 0.5 if x == y else 0.0 for x in one for y in other])
-        for one, other in zip(ours, others, strict=True)
+def plain_improvement(*both):
+    """Of tasks of X, then those of Y: the mean of U / (n m), as rliable defines it."""
+    half = len(both) // 2
+    of_tasks = [
+        stats.mannwhitneyu(x, y, axis=-1, method="asymptotic").statistic / (x.shape[-1] * y.shape[-1])
+        for x, y in zip(both[:half], both[half:], strict=True)
     ]
-    assert seed_statistics.probability_of_improvement(ours, others) == pytest.approx(np.mean(counted))
-    stats = pytest.importorskip("scipy.stats")
-    u = stats.mannwhitneyu(ours[0], others[0]).statistic
-    assert seed_statistics.probability_of_improvement(ours[:1], others[:1]) == pytest.approx(u / 6)
+    return np.mean(of_tasks, axis=0)
+
+
+def draw_tasks(number, seed, level=0.0):
+    """Scores of 3 tasks at different levels, so that runs must not be drawn across tasks."""
+    draw = np.random.default_rng(seed)
+    return [level + task + (0.5 + task) * draw.normal(size=number) for task in range(3)]
+
+
+def assert_interval(ours, statistic, data):
+    """SciPy resamples each of its samples by itself, which is the stratified bootstrap."""
+    options = {"method": "percentile", "n_resamples": 20_000, "vectorized": True, "axis": -1}
+    theirs = stats.bootstrap(
+        data, lambda *tasks, axis: statistic(*tasks), **options, rng=np.random.default_rng(1)
+    ).confidence_interval
+    np.testing.assert_allclose(ours, theirs, atol=0.04 * (theirs.high - theirs.low))
+
+
+@pytest.mark.parametrize("number", [3, 4, 5, 8, 13])
+@pytest.mark.parametrize("name", PLAIN)
+def test_statistics_are_those_of_rliable(name, number):
+    tasks = draw_tasks(number, number)
+    assert STATISTICS[name](tasks) == pytest.approx(PLAIN[name](*tasks))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_intervals_are_those_of_scipy(name):
+    tasks = draw_tasks(8, 2)
+    assert_interval(seed_statistics.interval(STATISTICS[name], tasks), PLAIN[name], tasks)
+
+
+def test_the_probability_of_improvement_is_scipys():
+    ours, others = draw_tasks(6, 3, level=0.5), draw_tasks(5, 4)
+    others[1][:2] = ours[1][:2]  # equal ones count half
+    estimate = _improvement(ours, others)
+    assert estimate.value == pytest.approx(plain_improvement(*ours, *others))
+    assert_interval(estimate[1:], plain_improvement, [*ours, *others])
+
+
+def test_the_profile_is_scipys():
+    tasks = draw_tasks(7, 5)
+    thresholds = np.array([*np.linspace(-3.0, 6.0, 20), *tasks[0]])
+    expected = stats.ecdf(np.concatenate(tasks)).sf.evaluate(thresholds)
+    np.testing.assert_allclose(seed_statistics.profile(tasks, thresholds), expected)
+
+
+def test_curves_are_interquartile_means_with_intervals(results):
+    """Of normalised scores over both tasks: at the common steps, and between two tests in time."""
+    row = row_of(offpcc.report(results, normalise={"a-v0": [0, 1], "b-v0": [-1, 3]}), None, "sac")
+    tables = {
+        task: np.array([
+            np.genfromtxt(results / task / "sac" / str(seed) / "progress.csv", delimiter=",", skip_header=1)
+            for seed in range(1, SEEDS + 1)
+        ])
+        for task in TASKS
+    }  # fmt: skip
+    scores = [tables["a-v0"][..., 3], (tables["b-v0"][..., 3] + 1.0) / 4.0]  # (R, S)
+    steps, hours = tables["a-v0"][0, :, 1], tables["a-v0"][0, :, 4]
+    band = {name: np.array(values) for name, values in row["by_step"].items()}
+    np.testing.assert_array_equal(band["at"], steps)
+    np.testing.assert_allclose(band["value"], PLAIN["iqm"](*(task.T for task in scores)))
+    for place in (1, 2):
+        ends = band["low"][place], band["high"][place]
+        assert_interval(ends, PLAIN["iqm"], [task[:, place] for task in scores])
+    band = {name: np.array(values) for name, values in row["by_hours"].items()}
+    assert (band["at"][0], band["at"][-1]) == pytest.approx((hours[0], hours[-1]))
+    between = [interpolate.make_interp_spline(hours, task, k=1, axis=1)(band["at"]) for task in scores]
+    np.testing.assert_allclose(band["value"], PLAIN["iqm"](*(task.T for task in between)))
 
 
 def test_mean_median_gap_and_profile():
@@ -172,6 +240,38 @@ def test_best_and_last_are_never_mixed(results):
     last, best = (offpcc.report(results / "a-v0", test=test) for test in ("last", "best"))
     assert row_of(best, "a-v0", "sac")["iqm"]["value"] > row_of(last, "a-v0", "sac")["iqm"]["value"] + 0.9
     assert (last["test"], best["test"]) == ("last", "best")
+
+
+def test_scores_are_normalised_by_minmax_and_by_d4rl(results, tmp_path):
+    report = offpcc.report(results, normalise="minmax")
+    for task in TASKS:
+        scores = np.concatenate([row_of(report, task, name)["scores"] for name in LEARNERS])
+        returns = np.concatenate([row_of(report, task, name)["returns"] for name in LEARNERS])
+        assert (scores.min(), scores.max()) == (0.0, 1.0)
+        np.testing.assert_allclose(scores, (returns - returns.min()) / (returns.max() - returns.min()))
+    for seed, value in enumerate((-20.272305, 3234.3), 1):  # the random and the expert return that D4RL publishes
+        write_run(tmp_path / "d4rl" / "hopper-medium-v2" / "iql" / str(seed), [0.0, value], offline=True)
+    report = offpcc.report(tmp_path / "d4rl", normalise="d4rl")
+    assert row_of(report, "hopper-medium-v2", "iql")["scores"] == pytest.approx([0.0, 1.0], abs=1e-6)
+
+
+def test_every_cell_has_its_number_of_seeds_and_every_run_is_a_thin_line(results, tmp_path, monkeypatch):
+    shutil.rmtree(results / "a-v0" / "sac" / "5")
+    drawn = []
+    monkeypatch.setattr(report_figure, "save_figure", lambda figure, file: drawn.append(figure))
+    report = make_report([results], baseline="td3", normalise="minmax")
+    table, _, _ = report.as_markdown().partition("Tuning budget")
+    head, *lines = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(lines) == 1 + 3 * 2  # the rule of the table, then two algorithms over all tasks and in each of two
+    for line in lines[1:]:
+        task, name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        number = {"a-v0": "4", "all tasks": "4 to 5"}.get(task, "5") if name == "sac" else "5"
+        assert len(cells) == head.count("|") - 3
+        assert all(cell.endswith(f"({number})") for cell in cells if cell), line
+    report_figure.draw_report(report, tmp_path / "figure.png")
+    panels = [axes for axes in drawn[0].axes if axes.get_title(loc="left").split("\n")[-1].startswith("IQM against")]
+    thin = [sum(line.get_linewidth() == 0.6 for line in axes.lines) for axes in panels]
+    assert thin == [19, 19, 9, 9, 10, 10]  # against steps and time: all tasks, then each
 
 
 def test_few_seeds_and_several_units_are_told(results):

@@ -37,6 +37,20 @@ def lr_schedule(update):
     return 1e-3
 
 
+RATES = {"slow": 1e-4}
+
+
+@offpcc.configurable
+class NamedRate:
+    """A learning rate of a table, which may change after a learner was saved."""
+
+    def __init__(self, name):
+        self.rate = RATES[name]
+
+    def __call__(self, update):
+        return self.rate
+
+
 def make_env():
     return gymnasium.make("pendulum-p-v0")
 
@@ -197,4 +211,13 @@ def test_a_file_of_another_kind_is_named_with_what_reads_it(tmp_path):
     assert "antigravity" not in sys.modules
     file.write_bytes(file.read_bytes()[:-200] + file.read_bytes()[-199:])
     with pytest.raises(UserError, match=r"is damaged|is no learner of offpcc"):
+        offpcc.load(file)
+
+
+def test_an_error_of_a_class_of_the_users_keeps_its_text(tmp_path, monkeypatch):
+    file = tmp_path / "learner.pt"
+    offpcc.SAC(ENV, **SMALL, lr=NamedRate("slow")).save(file)
+    assert offpcc.load(file)
+    monkeypatch.delitem(RATES, "slow")
+    with pytest.raises(KeyError, match=r"^'slow'"):
         offpcc.load(file)

@@ -40,7 +40,7 @@ def ray():
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(misbehaving.__file__).parent))
-        ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+        ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)  # not a cluster of this machine
     yield ray
     ray.shutdown()
 
@@ -346,7 +346,7 @@ def test_ray_that_is_not_there_is_refused(quick, monkeypatch, tmp_path):
     pytest.importorskip("ray")
     code, _, err = quick("sac", bindings=("environments.ray_address='127.0.0.1:1'",))
     assert code == 2 and err.count("\n") == 1 and "there is no Ray cluster" in err
-    assert "environments.ray_address 127.0.0.1:1" in err
+    assert "environments.ray_address 127.0.0.1:1" in err and not run_folder(tmp_path).exists()
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     code, _, err = quick("sac", bindings=("environments.ray_address='auto'",))
