@@ -41,6 +41,20 @@ UNITS = {  # for the contracts: one text per number
     "InvertedPendulum-v5": {"observation": ["m", "rad", "m/s", "rad/s"], "action": ["100 N"]},
     "pendulum-v0": {"observation": ["cos of rad", "sin of rad", "rad/s"], "action": ["Nm"]},
     "pendulum-p-v0": {"observation": ["cos of rad", "sin of rad"], "action": ["Nm"]},
+    "pendulum-img-v0": {"action": ["Nm"]},
+    "dmc-cartpole-balance-p-v0": {"observation": ["m", "cos of rad", "sin of rad"], "action": ["10 N"]},
+    "hopper-bullet-p-v0": {
+        "observation": [
+            *("m", "sin of rad", "cos of rad", "rad", "rad"),
+            *["joint angle, -1 and 1 at its limits"] * 3,
+            "1 on the floor, else 0",
+        ],
+        "action": ["share of PyBullet's largest torque"] * 3,
+    },
+    "hopper-mujoco-v0": {
+        "observation": ["m", *["rad"] * 4, *["m/s"] * 2, *["rad/s"] * 4],
+        "action": ["200 Nm"] * 3,  # MuJoCo's gear of the motors
+    },
 }
 KEPT = ("env", "algo", "run_id", "seed", "versions", "git_commit", "status")  # of run.json; the rest is of a machine
 
@@ -51,6 +65,9 @@ def main() -> None:
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("name", nargs="?")
     parser.add_argument("--renew", action="store_true", help="export all entries again")
+    parser.add_argument("--actor", metavar="FILE", help="of the run's folder; by default its best actor")
+    parser.add_argument("--steps", type=int, metavar="N", help="steps of training until then, with --actor")
+    parser.add_argument("--command", help="what trained it; by default the command line with the entry's config")
     given = parser.parse_args()
     if given.renew == (given.name is not None):
         parser.error("name a run and an entry, or give --renew alone")
@@ -63,8 +80,8 @@ def main() -> None:
     target.mkdir(parents=True)
     loading.load_for_actor(None, run.config, [])
     details = {name: value for name, value in run.details().items() if name in KEPT}
-    for file in (run.actor_best, run.config):
-        shutil.copy(file, target / file.name)
+    shutil.copy(run.path / given.actor if given.actor else run.actor_best, target / BEST)
+    shutil.copy(run.config, target / run.config.name)
     (target / "run.json").write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
     actor, make_env = load_actor(target / BEST), configured_make(details["env"])
     returns = [result.episode_return for result in evaluate_actor(actor, make_env, EPISODES, 10, 0)]
@@ -76,8 +93,9 @@ def main() -> None:
     facts = {
         **{name: details[name] for name in ("env", "algo", "seed")},
         "commit": details.get("git_commit"),
-        "steps": int(table["step"][len(table["step"]) - 1]),
-        "command": f"offpcc --env {details['env']} --algo {details['algo']} --config {given.name}/config.gin"
+        "steps": given.steps or int(table["step"][len(table["step"]) - 1]),
+        "command": given.command
+        or f"offpcc --env {details['env']} --algo {details['algo']} --config {given.name}/config.gin"
         f" --run_id {details['seed']}",
         "evaluation": {
             "command": f"offpcc evaluate results/zoo/{given.name} --episodes {EPISODES}",
