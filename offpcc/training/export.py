@@ -38,7 +38,8 @@ from offpcc.utils.version import __version__
 FORMAT = 1  # of the contract
 ROWS = 3  # of the example batch; the graph takes any number
 STEPS = 150  # of the episode that compares graph and actor
-TOLERANCE = 1e-5  # largest difference of actions in [-1, 1]
+TOLERANCE = 1e-5  # difference of actions in [-1, 1] that 99% of steps may have
+LARGEST = 1e-4  # that of any step: where a policy has large numbers, rounding alone passes 1e-5 at times
 CALLS = 300  # timed calls
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 
@@ -505,11 +506,12 @@ def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
             reward = draw.normal(size=(rows, 1)).astype(np.float32)
     agent.reset()
     # An agent that chooses the best of several actions may choose another one if two are equally good up to rounding.
-    share = 1.0 if agent.algorithm.acts_by_actor and not agent.algorithm.is_discrete else 0.9
-    if not np.quantile(differences, share) <= TOLERANCE:
+    is_sure = agent.algorithm.acts_by_actor and not agent.algorithm.is_discrete
+    share, most = (0.99, LARGEST) if is_sure else (0.9, np.inf)
+    if not (np.quantile(differences, share) <= TOLERANCE and max(differences) <= most):
         raise UserError(
             f"actions of the exported actor differ from the agent's by up to {max(differences):.2g} in [-1, 1], more "
-            f"than {TOLERANCE:g}; nothing was written. The actor may depend on more than its inputs"
+            f"than rounding ({TOLERANCE:g}); nothing was written. The actor may depend on more than its inputs"
         )
     return max(differences)
 

@@ -2,6 +2,7 @@
 
 import builtins
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -205,6 +206,23 @@ def test_the_command_reads_units(tmp_path, capfd):
         units.unlink() if text is None else units.write_text(text)
         assert main([*command, "--units", str(units)]) == 2
         assert "units.json cannot be read" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("beside", "steps", "is_written"), [(5e-5, 1, True), (5e-5, 5, False), (2e-4, 1, False)])
+def test_single_steps_may_differ_by_rounding(beside, steps, is_written):
+    agent = agent_of("pendulum-p-v0", "sac")
+    step, calls = export_module.ActorStep(agent), itertools.count()
+
+    @torch.no_grad()
+    def run(arrays):
+        action, *after = (x.numpy() for x in step(*map(torch.as_tensor, arrays)))
+        return [action + agent._scale.radius * beside * (next(calls) < steps), *after]
+
+    if is_written:
+        assert export_module._compare(step, agent, run) == pytest.approx(beside, abs=1e-5)
+    else:
+        with pytest.raises(UserError, match="nothing was written"):
+            export_module._compare(step, agent, run)
 
 
 def test_another_actor_is_not_written(tmp_path, monkeypatch):
