@@ -60,7 +60,7 @@ DEFAULTS = {"length": 1, "real_share": 0.05, "uncertainty": EPISTEMIC, "ends": T
 
 
 def _is_length(value: Any) -> bool:
-    if value == UNBOUNDED:
+    if isinstance(value, str) and value == UNBOUNDED:
         return True
     if isinstance(value, int) and not isinstance(value, bool):
         return 1 <= value <= LARGEST_COUNT
