@@ -198,6 +198,8 @@ def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
     that, once the data is read.
     """
     folder.refuse_links()
+    if resume:
+        folder.refuse_newer()
     status = folder.status()
     check_origin(folder, origin)
     if status and origin.source is None and not resume:
@@ -439,8 +441,9 @@ def read_checkpoint_of_run(folder: RunFolder) -> tuple[Checkpoint | None, list[s
     """Return the checkpoint of a run, or None if there is none, and messages about it.
 
     Raises:
-        UserError: neither the checkpoint nor the previous one can be used.
+        UserError: neither the checkpoint nor the previous one can be used, or a newer version of offpcc made the run.
     """
+    folder.refuse_newer()
     return checkpoints.read_latest(folder.checkpoint) if folder.has_checkpoint() else (None, [])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -340,7 +339,7 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
     faults = []
     for group in groups:
         for run in group.runs:
-            _check_version(run)
+            RunFolder.at(run).refuse_newer()
     for group, label in zip(groups, labels_of(groups), strict=True):
         name = label.replace(f"{group.environment}/", "")  # a label may be a path, and then has the task in it
         try:
@@ -372,21 +371,6 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
             f"draw this one by offpcc plot"
         )
     return found, warnings + _about(found)
-
-
-def _check_version(run: Path) -> None:
-    """Raise if a newer version of offpcc made a run, because its table may mean something else."""
-    versions = RunFolder.at(run).details().get("versions")
-    made_by = versions.get("offpcc") if isinstance(versions, dict) else None
-    if isinstance(made_by, str) and _numbers(made_by) > _numbers(__version__):
-        raise UserError(
-            f"offpcc {shown(made_by)} made the run in {run}, and this is offpcc {__version__}, which may misread its "
-            f"table; install that version, or leave the run out"
-        )
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
 
 
 def _about(found: Sequence[Runs]) -> list[str]:

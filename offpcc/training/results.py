@@ -631,7 +631,7 @@ def load_run(folder: str | Path) -> RunResult:
     """Return the run in a folder: its table, settings, learning curve and agent. Nothing in it is executed.
 
     Raises:
-        UserError: there is no run in the folder.
+        UserError: there is no run in the folder, or a newer version of offpcc made it.
     """
     path = as_path(folder, "folder")
     run = RunFolder.at(path)
@@ -639,6 +639,7 @@ def load_run(folder: str | Path) -> RunResult:
         inside = sorted(one.name for one in path.glob("*") if RunFolder.at(one).status())
         advice = f"give a run in it, such as {path / inside[0]}" if inside else "give one such as results/ENV/ALGO/1"
         raise UserError(f"there is no run in {path}; {advice}")
+    run.refuse_newer()
     return RunResult(path, was_finished=status == "finished")
 
 

@@ -23,7 +23,7 @@ from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
-from offpcc.utils.version import versions
+from offpcc.utils.version import __version__, version_numbers, versions
 
 LONGEST_NAME = 200  # characters; file systems allow 255 in a folder's name
 LARGEST_RECORD = 2**24  # bytes of a run.json
@@ -90,6 +90,19 @@ class RunFolder:
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
+    def refuse_newer(self) -> None:
+        """Raise if a newer version of offpcc made the run or went on with it: its files may mean something else."""
+        details = self.details()
+        resumes = details.get("resumes")
+        starts = [details, *(resumes if isinstance(resumes, list) else [])]
+        used = [start.get("versions") for start in starts if isinstance(start, dict)]
+        made_by = [str(versions.get("offpcc", "")) for versions in used if isinstance(versions, dict)]
+        if newer := [version for version in made_by if version_numbers(version) > version_numbers(__version__)]:
+            raise UserError(
+                f"offpcc {shown(newer[-1])} made the run in {self.path}, and this is offpcc {__version__}, which may "
+                f"misread its files; install that version, or leave the run out"
+            )
+
     def refuse_links(self) -> None:
         """Raise if the folder contains links: a run could write or remove other files through them."""
         for path in sorted(self.path.glob("*")):
@@ -101,7 +114,12 @@ class RunFolder:
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:
-        """Return the file of the best actor, else of the last, else an actor's file from the user."""
+        """Return the file of the best actor, else of the last, else an actor's file from the user.
+
+        Raises:
+            UserError: there is no such file, or a newer version of offpcc made the run.
+        """
+        self.refuse_newer()
         no_actors = (self.checkpoint, self.checkpoint_before, self.bad_batch)
         others = [file for file in sorted(self.path.glob("*.pt")) if file not in no_actors]
         for file in (self.actor_best, self.actor_last, *others):

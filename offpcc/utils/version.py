@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,11 @@ def installed_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def version_numbers(version: str) -> list[int]:
+    """Return the first three numbers of a version, to compare it with another: [0, 12, 1] of "0.12.1"."""
+    return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
 
 
 def private_attribute(package: str, last_seen: str, owner: Any, name: str) -> Any:

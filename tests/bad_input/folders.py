@@ -39,6 +39,14 @@ RESUMED = [
     ("only_a_checkpoint", "--config"),
 ]
 RUN = "pendulum-p-v0/sac/1"
+NEWER = [  # a run that a newer version made, or went on with
+    f"evaluate damaged/run_newer_resume/{RUN} --episodes 1",
+    *(f"{command} damaged/run_newer/{RUN}" for command in ("evaluate", "export", "check", "COLLECT --actor")),
+    *(f"ACTOR {what} --results damaged/run_newer" for what in ("--resume", "--render", "--record")),
+    "ACTOR --resume --results damaged/run_newer_resume",
+    f"ACTOR --init damaged/run_newer/{RUN} --results new",
+    f"report damaged/run_newer/{RUN} {'/'.join(('results', RUN))} --out new",
+]
 COMMANDS = [
     *((f"TRAIN --results {place}", *words) for place, *words in PLACES),
     *((f"evaluate damaged/{way}/{RUN} --episodes 1", *words) for way, *words in EVALUATED),
@@ -46,6 +54,7 @@ COMMANDS = [
     *((f"COLLECT --actor damaged/{way}/{RUN}", *words) for way, *words in EVALUATED if not way.startswith("run_")),
     *((f"plot damaged/{way}", *words) for way, *words in PLOTTED),
     *((f"ACTOR --resume --results damaged/{way}", *words) for way, *words in RESUMED),
+    *((command, "offpcc 99.1.0", "install that version") for command in NEWER),
     ("ACTOR --resume --gin ActorCritic.gamma=0.5 train.num_epochs=9", "gamma is 0.5", "--results"),
     ("TRAIN --run_id 1 --resume --algo td3 --results damaged/run_list/../../results --gin TD3.lr=-1", "TD3.lr is -1"),
     *(

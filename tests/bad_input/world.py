@@ -128,6 +128,8 @@ def _damaged_runs(folder, finished):
         "run_env_other": told | {"env": "Walker2d-v4"},
         "run_env_none": told | {"env": None},
         "run_env_empty": told | {"env": ""},
+        "run_newer": told | {"versions": {"offpcc": "99.1.0"}, "status": "running"},
+        "run_newer_resume": told | {"resumes": [3, {"versions": {"offpcc": "99.1.0"}}], "status": "running"},
     }.items():
         (copy(way) / "run.json").write_text(json.dumps(content))
     (copy("run_nested") / "run.json").write_text("[" * 100_000)
