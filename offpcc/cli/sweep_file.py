@@ -97,6 +97,10 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         file = ours  # as for --config, the checkout's or the installed package's
     table = _load(file)
     _refuse_unknown(file, "", table, KEYS)
+    for part in ("gin", "grid", "random"):
+        for key in KEYS:
+            if isinstance(table.get(part), dict) and key in table[part]:
+                raise UserError(f"{file}: {key} is in [{part}], which is for gin bindings; write it above all tables")
     envs = _names(file, table, "env") or [None]
     given = _names(file, table, "dataset")
     datasets = [str(Path(one).resolve()) if Path(one).is_file() else one for one in given] or [None]
