@@ -11,6 +11,7 @@ Differs from the paper:
 
 - The memory starts each burn-in from its initial state. The paper stores the states of acting with the data.
 - Environments step and networks learn in turn, in one process; the paper has 256 actors beside one learner.
+- The loss is Huber's with threshold 1, as in DQN. In the paper, it is the squared error.
 - The target is a Polyak average, unless ``polyak = 0`` and `target_update_interval` copy the networks.
 - Sequences that reach beyond an episode's end are shorter. The paper shifts them to the left.
 """
@@ -20,11 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offpcc.algorithms.discrete import chosen_values
 from offpcc.algorithms.dqn import DQN
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber
-from offpcc.core import Batch, Stats, Summaries
+from offpcc.core import Batch
 from offpcc.networks import Recurrent
 
 
@@ -48,10 +48,6 @@ class R2D2(DQN):
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
         self.rescaling = rescaling
-
-    def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
-        """Return the mean of w (Q(o, a) - y)^2, where y is `target`; and statistics, see `td_loss`."""
-        return self.td_loss(batch, chosen_values(self.critics, h, batch), self.target(h, batch))
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return y = h(r + gamma (1 - d) h^-1(next_value)), (B, T, 1), with n steps as in `ActorCritic`."""

@@ -78,7 +78,7 @@ def r2d2_reference(agent, rows):
         for t in seen.row.counted:
             q = all_q(agent.critics, seen.qs, t)[0][choice(seen.row.actions[t])]
             y = torch.as_tensor(target_of(agent, seen.row, values, t), dtype=torch.float64)
-            terms.append((q - squeezed(y, epsilon)) ** 2)
+            terms.append(huber(q - squeezed(y, epsilon)))
     return {"critic": mean(terms)}
 
 
@@ -189,6 +189,7 @@ CASES = [
     (DQN, dqn_reference, {}),
     (DQN, dqn_reference, {"double": False, "dueling": True, **STEPS}),
     (R2D2, r2d2_reference, {}),
+    (R2D2, r2d2_reference, {"reward_scale": 100.0}),
     (R2D2, r2d2_reference, {"rescaling": 0.1, "dueling": True, **STEPS}),
     (QRDQN, qrdqn_reference, {"num_quantiles": 4}),
     (QRDQN, qrdqn_reference, {"num_quantiles": 3, "double": True, "dueling": True, **STEPS}),

@@ -196,7 +196,7 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
         (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),
         (TOP + "[gin]\ntrain.num_epochs = 1", "write epochs = N"),
-        ("[grid]\nalgo = ['sac']\nenv = ['pendulum-v0']", "env is in [grid], which is for gin bindings; write it above"),
+        ("[grid]\nalgo = ['sac']\nenv = ['pendulum-v0']", "env is in [grid], which is for gin bindings"),
         (TOP + "[stop]\nrule = 'median'", "it has to be a table with hours, total_epochs, or with rule = 'halving'"),
         (TOP + "[stop]\nhours = 0", "stop.hours is 0; it has to be a number above 0"),
         (TOP + "[stop]\ntotal_epochs = 0.5", "stop.total_epochs is 0.5; it has to be a whole number above 0"),
