@@ -33,6 +33,7 @@ def rows_of(case: Case, found: Iterable[Found], plan: Plan) -> list[Row]:
             "low": min(each.values),
             "high": max(each.values),
             "rounds": len(each.values),
+            "values": [float(f"{value:.6g}") for value in each.values],
             "seconds": plan.seconds,
             "version": each.version,
             "note": each.note,
@@ -93,21 +94,29 @@ def groups(rows: Sequence[Row]) -> dict[tuple[str, int], list[Row]]:
     return found
 
 
-def cost(row: Row) -> float:
-    """What is better when lower."""
-    return 1.0 / row["median"] if row["unit"].endswith("/s") else float(row["median"])
+def speed_ratio(row: Row, other: Row) -> float:
+    """How many times better `row` is than `other`: the median over rounds, in which both ran one after the other.
+
+    A machine's speed changes within minutes, by half on shared ones, and alike for all. So rounds are compared one by
+    one. Rows of older files have no rounds; their medians are compared.
+    """
+    mine, theirs = row.get("values", []), other.get("values", [])
+    if len(mine) != len(theirs) or not mine:
+        mine, theirs = [row["median"]], [other["median"]]
+    ratio = statistics.median(ours / its for ours, its in zip(mine, theirs, strict=True))
+    return ratio if row["unit"].endswith("/s") else 1.0 / ratio
 
 
 def to_floor(row: Row, group: Sequence[Row]) -> float | None:
     """How many times the floor's time it takes."""
     floor = next((other for other in group if other["library"] == "floor"), None)
-    return cost(row) / cost(floor) if floor and floor is not row else None
+    return speed_ratio(floor, row) if floor and floor is not row else None
 
 
 def to_best_peer(row: Row, group: Sequence[Row]) -> float | None:
     """How many times better than the best library that is not offpcc."""
-    peers = [cost(other) for other in group if other["library"] not in ("floor", *OURS)]
-    return min(peers) / cost(row) if peers and row["library"] in OURS else None
+    peers = [other for other in group if other["library"] not in ("floor", *OURS)]
+    return min(speed_ratio(row, peer) for peer in peers) if peers and row["library"] in OURS else None
 
 
 def number(value: float) -> str:
@@ -140,7 +149,8 @@ def markdown(rows: Sequence[Row], packages: Mapping[str, str]) -> str:
         f"Versions: {', '.join(f'{name} {version}' for name, version in packages.items())}.",
         "Median, lowest and highest of rounds in which a case's libraries took turns, each in a process of its own.",
         "The floor runs an update's dense products alone, in float32. A library's time over the floor's is better when "
-        "low, offpcc's speed over that of the best peer when high.",
+        "low, offpcc's speed over that of the best peer when high. Both are medians over rounds, because the machine's "
+        "speed changes within minutes.",
     ]
     together = groups(rows)
     for threads in sorted({threads for _, threads in together}, reverse=True):

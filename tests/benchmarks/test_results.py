@@ -18,7 +18,7 @@ def test_a_row():
     (row,) = found("sac", Plan(threads=1, seconds=0.5), offpcc=[3.0, 1.0, 2.0])
     expected = {
         "case": "sac", "library": "offpcc", "threads": 1, "median": 2.0, "low": 1.0, "high": 3.0, "rounds": 3,
-        "seconds": 0.5, "unit": "updates/s", "version": "1.0", "note": "",
+        "values": [3.0, 1.0, 2.0], "seconds": 0.5, "unit": "updates/s", "version": "1.0", "note": "",
     }  # fmt: skip
     assert expected.items() <= row.items()
     assert row.keys() - expected.keys() == {"machine", "date"}
@@ -51,6 +51,16 @@ def test_ratios_of_rates():
 def test_ratios_of_what_is_better_when_low():
     rows = found("sample", offpcc=[10.0], tianshou=[40.0], d3rlpy=[80.0])
     assert to_best_peer(rows[0], rows) == pytest.approx(4.0) and to_floor(rows[0], rows) is None
+
+
+def test_ratios_are_those_of_rounds():
+    """A machine that is slow in every second round: the median of each library may come from another kind of round."""
+    rows = found("sac", offpcc=[11.0, 110.0, 11.0], d3rlpy=[10.0, 100.0, 100.0], floor=[22.0, 220.0, 22.0])
+    assert to_best_peer(rows[0], rows) == pytest.approx(1.1) and to_floor(rows[0], rows) == pytest.approx(2.0)
+    older = [{name: cell for name, cell in row.items() if name != "values"} for row in rows]
+    assert to_best_peer(older[0], older) == pytest.approx(0.11)
+    calls = found("sample", offpcc=[10.0, 100.0, 100.0], d3rlpy=[20.0, 20.0, 200.0])
+    assert to_best_peer(calls[0], calls) == pytest.approx(2.0)
 
 
 def test_what_is_written(tmp_path):
