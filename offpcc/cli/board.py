@@ -88,6 +88,7 @@ class Board:
         self.num_rows: dict[Path, int] = {}
         self.settings: dict[Path, Mapping[str, Any]] = {}
         self.videos: set[Path] = set()
+        self.faulty: set[Path] = set()  # the runs whose last event of a fault holds
         runs = self.runs()
         self.root = Path(os.path.commonpath([run.parent for run in runs]))
         self.base = Path(os.path.commonpath([one.parent if one in runs else one for one in self.folders]))
@@ -120,8 +121,10 @@ class Board:
                 continue
             self.add(run, scalars(progress, self.num_rows.get(run, 0)))
             self.num_rows[run] = max(len(progress["step"]), self.num_rows.get(run, 0))
-            if fault := faults(run, status):
-                self.add(run, make_fault_event(fault))
+            fault = faults(run, status)
+            if fault or run in self.faulty:
+                self.add(run, make_fault_event(fault or "There are no faults any more."))
+            self.faulty = self.faulty | {run} if fault else self.faulty - {run}
         for run, found in table_of_settings(runs).items() if is_new else ():
             if self.settings.get(run) != found:
                 self.settings[run] = found

@@ -7,7 +7,7 @@ import io
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,17 +20,24 @@ from rich.text import Text
 
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import OutOfTimeError, run_in_processes
-from offpcc.cli.messages import TrainOptions
+from offpcc.cli.messages import TrainOptions, default_config
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import run_on_ray
 from offpcc.cli.train import find_folder, make_spec, run_train
 from offpcc.config import loading
-from offpcc.training.comparison import are_same, name_settings, settings_of_run, used_by
+from offpcc.training.comparison import (
+    NOT_LEARNED_FROM,
+    are_same,
+    name_settings,
+    settings_of_run,
+    stops_alike,
+    used_by,
+)
 from offpcc.training.fit import plan_run
 from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, print_to_stderr
+from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
@@ -70,13 +77,17 @@ def run_sweep(
     where = loading.results_folder(common["results"]).resolve()
     check_folder(where, "the folder of results")
     root = where / plan.name
+    device = common["device"]
     if address is not None:
         check_address(address, "--address")
+        if device not in (None, "cpu", "cuda"):
+            raise UserError(f"--device {device}: with --address, Ray chooses the GPU of a run; give --device cuda")
+        common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:
         return _watch(plan, settings, root)
     _check_parts(settings)
-    failed = _read_failed(root)
+    failed = _read_failed(root, settings)
     if dry_run:
         for run in (run for one in settings for run in one.runs):
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
@@ -91,15 +102,14 @@ def run_sweep(
         if retry:
             failed.clear()
         print(f"to see the table of {root} live, call `offpcc sweep {plan.file} --watch` beside this")
-        rung, alive = plan.stop and plan.stop.first_epochs, settings
         try:
-            while plan.stop and rung and rung < (plan.epochs or 0):
-                runs = _todo(alive, rung, root, failed, _left(plan, settings))
+            for alive, limit in _rungs(plan, settings):
+                runs = _todo(alive, limit, root, failed, _left(plan, settings))
+                if address is not None:
+                    runs = [(name, {**given, "device": device or "cpu"}) for name, given in runs]
                 _train(runs, settings, root, failed, jobs, address, deadline)
-                alive, rung = _best(alive, rung, plan.stop.factor), rung * plan.stop.factor
-            runs = _todo(alive, None, root, failed, _left(plan, settings))
-            _train(runs, settings, root, failed, jobs, address, deadline)
         except OutOfTimeError as spent:
+            _write(root, settings, failed)
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
     print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
@@ -118,11 +128,11 @@ def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
         console = Console(width=1_000)  # do not cut lines of a file
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            failed = _read_failed(root)
-            rows = _rows(settings, root, failed)
-            waiting = _todo(settings, plan.stop and plan.stop.first_epochs, root, failed, _left(plan, settings))
+            failed = _read_failed(root, settings)
+            rows, left = _rows(settings, root, failed), _left(plan, settings)
+            waits = any(_todo(alive, limit, root, failed, left) for alive, limit in _rungs(plan, settings))
             states = [_status(run, root, failed) for one in settings for run in one.runs]
-            is_over = not waiting and "unfinished" not in states
+            is_over = not waits and "unfinished" not in states
             places = {str(one.runs[0].siblings): one for one in settings}
             for row in rows:
                 if row["status"] == "unfinished":
@@ -134,6 +144,19 @@ def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
                 time.sleep(REFRESHED_AFTER)
             except signals.Interrupted:
                 return 0
+
+
+def _rungs(plan: Sweep, settings: Sequence[Setting]) -> Iterator[tuple[Sequence[Setting], int | None]]:
+    """Yield the settings that train next, and up to which epoch; None for their whole number of epochs.
+
+    The best settings of a rung are known once it is trained, so train each before the next one is asked for.
+    """
+    if plan.stop and plan.epochs:
+        rung = plan.stop.first_epochs
+        while rung < plan.epochs:
+            yield settings, rung
+            settings, rung = _best(settings, rung, plan.stop.factor), rung * plan.stop.factor
+    yield settings, None
 
 
 def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
@@ -159,7 +182,8 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
             raise UserError(f"{plan.file}: two settings would be trained in {folder.siblings}; name one of them")
         places.add(folder.path)
         try:
-            spec = make_spec(options, folder)
+            config = options.config or str(default_config(options)[0])  # not that of the run that exists
+            spec = make_spec(replace(options, config=config), folder)
         except UserError as error:
             raise UserError(f"{plan.file}: {point.text}: {error.message}") from error
         if "num_epochs" not in spec.training:
@@ -179,6 +203,8 @@ def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm
     if not are_same(there, given := used_by(there, bound, algorithm)):
         theirs, ours = name_settings([there, given])
         raise UserError(f"{run.path} was trained with {theirs}, but {plan.file} asks for {ours}; {remedy}")
+    if not stops_alike(there, given):
+        raise UserError(f"{run.path} has another {' or '.join(NOT_LEARNED_FROM)} than {plan.file} asks for; {remedy}")
     if (known := _planned(run)) > epochs:
         raise UserError(f"{run.path} has {known} epochs, but {plan.file} asks for {epochs}; {remedy}")
 
@@ -218,7 +244,7 @@ def _todo(
     for one in alive:
         for run in one.runs:
             name, epochs = str(run.path.relative_to(root)), limit or one.epochs
-            if name in failed or _epochs_of(run) >= epochs:
+            if name in failed or _reached(run, one.epochs) >= epochs:
                 continue
             planned = _planned(run)
             if (more := max(epochs - planned, 0)) <= left:
@@ -260,6 +286,7 @@ def _train(
         else:
             run_in_processes(train_run, runs, jobs, ended, deadline)
     except signals.Interrupted as stop:
+        _write(root, settings, failed)
         stop.message += "; the same command goes on"
         raise
 
@@ -267,7 +294,12 @@ def _train(
 def train_run(group: str, cwd: str, **given: Any) -> int:
     """Train one run of a sweep, from the start or from its checkpoint; return the exit code."""
     os.environ["WANDB_RUN_GROUP"] = group
-    os.chdir(cwd)
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        raise UserError(
+            f"the working directory {cwd} is missing on this machine ({first_line(error)}); all machines need it"
+        ) from error
     options = TrainOptions(**given)
     folder = find_folder(options, options.run_id[0])
     started = time.monotonic()
@@ -287,6 +319,13 @@ def _epochs_of(run: RunFolder) -> int:
     """Return the epochs after which a run was finished last."""
     epochs = run.details().get("epochs")
     return epochs if isinstance(epochs, int) else 0
+
+
+def _reached(run: RunFolder, epochs: int) -> int:
+    """Return the epochs after which a run was finished last; all of them if it reached `train.stop_return` before."""
+    details = run.details()
+    is_solved = details.get("status") == "finished" and details.get("stopped") is True
+    return epochs if is_solved else _epochs_of(run)
 
 
 def _planned(run: RunFolder) -> int:
@@ -336,23 +375,28 @@ def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting
 
 
 def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping."""
-    rows = list[dict[str, Any]]()
+    """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping.
+
+    A run that reached `train.stop_return` counts with all epochs of its setting.
+    """
+    ranked = list[tuple[Any, dict[str, Any]]]()
     for one in settings:
         states = {run.run_id: _status(run, root, failed) for run in one.runs}
         over = [run for run in one.runs if states[run.run_id] == "finished"]
         values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
         bad = [seed for seed, state in states.items() if state == "failed"]
         epochs = min(map(_epochs_of, over), default=0)
-        is_short = epochs < one.epochs and any(_planned(run) < one.epochs for run in over)
+        counted = min((_reached(run, one.epochs) for run in over), default=0)
+        is_short = counted < one.epochs and any(_planned(run) < one.epochs for run in over)
         status = "new" if not any(states.values()) else "unfinished"
         if len(over) == len(states):
             status = "stopped early" if is_short else "finished"
         mean, std = float(np.mean(values)) if values else None, float(np.std(values, ddof=1)) if values[1:] else None
         told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
         row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
-        rows.append(dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True)))
-    rows.sort(key=lambda one: (one["task"], one["return"] is None, -one["epochs"], -(one["return"] or 0.0)))
+        key = one.task, mean is None, -counted, -(mean or 0.0)
+        ranked.append((key, dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True))))
+    rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
     tasks = [one["task"] for one in rows]
     for number, line in enumerate(rows):
         line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
@@ -382,12 +426,13 @@ def _write(root: Path, settings: Sequence[Setting], failed: Mapping[str, int]) -
     write_json(root / FAILED, failed)
 
 
-def _read_failed(root: Path) -> dict[str, int]:
-    """Return the exit codes of the runs that failed, by their folders below the sweep's."""
+def _read_failed(root: Path, settings: Sequence[Setting]) -> dict[str, int]:
+    """Return the exit codes of the runs of these settings that failed, by their folders below the sweep's."""
     try:
         found = read_json(root / FAILED)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{root / FAILED} cannot be read; remove it to train failed runs again") from error
-    return {str(name): int(code) for name, code in found.items()} if isinstance(found, dict) else {}
+    names = {str(run.path.relative_to(root)) for one in settings for run in one.runs}
+    return {name: int(code) for name, code in found.items() if name in names} if isinstance(found, dict) else {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from offpcc.cli.jobs import Ended, OutOfTimeError
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, first_line, print_to_stderr
+from offpcc.utils.errors import UserError, command_line, first_line, format_error, print_to_stderr
 from offpcc.utils.ray_cluster import connect
 
 MOST_RETRIES = 10  # of a run whose machine or process was lost
@@ -23,7 +23,8 @@ def run_on_ray(
     """Call a function for each run, each as a task of a Ray cluster, as `run_in_processes` does on one machine.
 
     A task whose machine or process is lost starts again elsewhere, so the function has to resume its run. All machines
-    need the same version of offpcc, and the folder of results under the same path.
+    need the same version of offpcc, and the folder of results under the same path. With "cuda" as `device`, a run takes
+    a GPU, which Ray chooses.
 
     Raises:
         UserError: there is no cluster at the address.
@@ -37,7 +38,7 @@ def run_on_ray(
     try:
         for name, arguments in runs:
             needs: dict[str, Any] = {"num_cpus": arguments["threads"], "max_retries": MOST_RETRIES, "name": name}
-            if str(arguments["device"]).startswith("cuda"):
+            if arguments["device"] == "cuda":
                 needs["num_gpus"] = 1
             names[ray.remote(**needs)(_call).remote(function, arguments)] = name
         while names:
@@ -48,7 +49,7 @@ def run_on_ray(
             try:
                 code = ray.get(done[0])
             except ray.exceptions.RayError as error:
-                print_to_stderr(f"{names[done[0]]}: {first_line(error)}")
+                print_to_stderr(f"{names[done[0]]}: {_reason(error)}")
                 code = 1
             ended(names.pop(done[0]), code)
     except (KeyboardInterrupt, OutOfTimeError) as error:  # Ray's calls may raise the first in place of `Interrupted`
@@ -62,6 +63,12 @@ def run_on_ray(
         raise stop from error
     finally:
         ray.shutdown()
+
+
+def _reason(error: Exception) -> str:
+    """Return why a task failed: the error inside of it, if it raised one."""
+    cause = getattr(error, "cause", None)
+    return format_error(cause) if isinstance(cause, BaseException) else first_line(error)
 
 
 def _call(function: Callable[..., int], arguments: dict[str, Any]) -> int:

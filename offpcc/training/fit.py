@@ -556,7 +556,8 @@ def _train(
                     experiment.recorder.cut()
                     experiment.recorder.merge()
                 picture(spec, folder, experiment, logger, console.print)
-                folder.note(status="finished", epochs=loop.epoch, best_test_return=loop.best_return)
+                facts = {"epochs": loop.epoch, "stopped": bool(loop.stopped), "best_test_return": loop.best_return}
+                folder.note(status="finished", **facts)
             except signals.Interrupted as stop:
                 if loop.epoch >= num_epochs or loop.stopped:
                     stop.message = f"stopped after its last step, {loop.step:,}, and saved"

@@ -356,7 +356,7 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
         end = aligned.steps[-1]
         best = [curve.mean[curve.steps <= end].max() for curve in aligned.curves]
         returns = np.array(best) if test == "best" else aligned.values[:, -1]
-        hours = [_hours(run) for run in aligned.runs]
+        hours = [_hours(run)[: len(curve.steps)] for run, curve in zip(aligned.runs, aligned.curves, strict=True)]
         is_offline = not any(map(has_trained_online, aligned.runs))
         found.append(
             Runs(group, group.environment, name, is_offline, aligned.runs, aligned.steps, returns, returns,
@@ -391,7 +391,7 @@ def _about(found: Sequence[Runs]) -> list[str]:
 
 
 def _hours(run: Path) -> Array:
-    """Return the hours of training at the tests of a run; NaN where they are unknown."""
+    """Return the hours of training at the tests of a run, which may go on; NaN where they are unknown."""
     progress = read_progress(run / "progress.csv")
     known = ~np.isnan(progress[RETURN])
     return np.asarray(progress.get("time/hours", [math.nan] * len(known)))[known]

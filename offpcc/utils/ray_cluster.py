@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
@@ -49,12 +50,13 @@ def connect(address: str, option: str) -> None:
     import ray
 
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
-    handlers = {number: signal.getsignal(number) for number in signals.HANDLED}
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {number: signal.getsignal(number) for number in signals.HANDLED if is_main}
     try:
         ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
     except Exception as error:
         raise _unreachable(address, option, error) from error
-    for number, handler in handlers.items():
+    for number, handler in handlers.items():  # only the main thread may set them
         signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
 
 

@@ -71,6 +71,21 @@ def test_new_rows_of_a_run_are_written_once(tmp_path, monkeypatch):
     assert written == [100, 200, 300, 400, 500, 600]
 
 
+def test_a_fault_that_is_over_is_told(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "results", 1, status="stopped")
+    board, written = Board([tmp_path / "results"], tmp_path / "events"), []
+    monkeypatch.setattr(board, "add", lambda run, events: written.append(str(events)))
+    board.update()
+    assert "stopped before its end" in "".join(written)
+    (run / "run.json").write_text(json.dumps({"env": "pendulum-p-v0", "status": "finished"}))
+    written.clear()
+    board.update()
+    assert "There are no faults any more" in "".join(written)
+    written.clear()
+    board.update()
+    assert not written
+
+
 def test_a_run_that_begins_later_stays_in_the_temporary_folder(tmp_path):
     results, place = tmp_path / "results", tmp_path / "a" / "b" / "events"
     run = write_run(results / "first", 1)

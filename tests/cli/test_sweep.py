@@ -18,9 +18,11 @@ import pytest
 from conftest import rows
 
 from offpcc.cli import sweep as sweeps
+from offpcc.cli import sweep_ray
 from offpcc.cli.sweep_file import read_sweep
 from offpcc.training.loggers import WandbLogger
-from offpcc.utils import signals
+from offpcc.utils import ray_cluster, signals
+from offpcc.utils.errors import UserError
 
 LAUNCH = Path(signals.__file__).parents[1] / "launch.py"
 TOP = 'env = "pendulum-p-v0"\nalgo = "sac"\nconfig = "test/template_short.gin"\nseeds = [1, 2]\nepochs = 2\n'
@@ -136,6 +138,116 @@ def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, m
     assert code == 1 and not started
     code, *_, started = here(text, "--retry")
     assert code == 0 and len(started) == 1 and table(tmp_path)[0]["status"] == "finished"
+
+
+def test_without_a_config_a_changed_binding_is_seen(here):
+    """The runs that exist have a config of their own, which must not stand in for that of the file."""
+    text = TOP.replace('config = "test/template_short.gin"\n', "").replace("[1, 2]", "[1]") + FIXED
+    code, _, err, _ = here(text + "ActorCritic.hidden_dims = [8, 8]\n")
+    assert code == 0, err
+    code, _, err, started = here(text.replace("[1]", "[1, 2]"))
+    assert code == 2 and not started and "hidden_dims=(8, 8)" in err, err
+
+
+def test_a_run_that_reached_its_return_counts_as_a_whole_one(here, launch, tmp_path):
+    text = TOP + FIXED + "train.stop_tests = 1\n[grid]\ntrain.stop_return = [-1e9, 1e9]\n"
+    code, _, err, _ = here(text)
+    assert code == 0, err
+    found = table(tmp_path)
+    assert sorted(row["epochs"] for row in found) == ["1", "2"] and {row["status"] for row in found} == {"finished"}
+    returns = [float(row["return"]) for row in found]
+    assert returns == sorted(returns, reverse=True)
+    for row in found:  # also if the shorter one is better
+        for seed in ("1", "2"):
+            table_of_run = Path(row["folder"]) / seed / "progress.csv"
+            lines = table_of_run.read_text().splitlines()
+            cells = lines[-1].split(",")
+            cells[5] = "5.0" if row["epochs"] == "1" else "4.0"
+            table_of_run.write_text("\n".join([*lines[:-1], ",".join(cells), ""]))
+    code, _, err, started = here(text)
+    assert code == 0 and not started, err
+    assert [row["epochs"] for row in table(tmp_path)] == ["1", "2"]
+    assert launch("sweep", "s.toml", "--watch")[0] == 0
+
+
+def test_another_return_to_reach_is_refused(here):
+    """A resumed run keeps it, so the runs would fail one by one."""
+    text = TOP + FIXED + "train.stop_tests = 1\ntrain.stop_return = {}\n"
+    assert here(text.format("-1e9"))[0] == 0
+    code, _, err, started = here(text.format("-1.0"))
+    assert code == 2 and not started and "train.stop_return" in err and "put the old value back" in err
+
+
+def test_the_table_stays_until_the_last_rung_is_trained(here, launch, tmp_path, monkeypatch):
+    """Between two rungs all runs are finished for the moment."""
+    real, calls = sweeps.run_in_processes, []
+
+    def first_rung_only(*given):
+        calls.append(1)
+        if len(calls) > 1:
+            raise sweeps.OutOfTimeError("2 runs are not finished")
+        real(*given)
+
+    monkeypatch.setattr(sweeps, "run_in_processes", first_rung_only)
+    code, out, err, _ = here(TOP + FIXED + GRID + HALVING + "hours = 8\n")
+    assert code == 0 and len(calls) == 2 and "hours of [stop] are over" in out, err
+    assert (tmp_path / "results/s/summary.txt").read_text() in out
+    drawn = []
+
+    def drawn_again(seconds):
+        drawn.append(seconds)
+        raise signals.interrupted()
+
+    monkeypatch.setattr(sweeps.time, "sleep", drawn_again)
+    assert launch("sweep", "s.toml", "--watch")[0] == 0 and len(drawn) == 1
+
+
+def test_a_failed_run_that_the_file_has_no_more_is_forgotten(here, tmp_path, monkeypatch):
+    real = sweeps.run_train
+    monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if "0.95" in str(given["gin"]) else real(**given))
+    assert here(TOP + FIXED + GRID)[0] == 1
+    code, _, err, _ = here(TOP + FIXED + GRID.replace(", 0.95", ""))
+    assert code == 0 and "failed" not in err
+
+
+def test_ray_chooses_the_gpu(here, monkeypatch):
+    """The machine that starts a sweep may have none."""
+    sent = []
+    monkeypatch.setattr(sweeps, "check_address", lambda address, option: None)
+    monkeypatch.setattr(sweeps, "run_on_ray", lambda function, runs, *_: sent.extend(runs))
+    for words, device in (((), "cpu"), (("--device", "cpu"), "cpu"), (("--device", "cuda"), "cuda")):
+        sent.clear()
+        code, _, err, _ = here(TOP + FIXED, "--address", "auto", *words)
+        assert code == 0 and [given["device"] for _, given in sent] == [device, device], err
+    code, _, err, _ = here(TOP + FIXED, "--address", "auto", "--device", "cuda:1")
+    assert code == 2 and "Ray chooses the GPU" in err
+
+
+def test_why_a_task_failed_is_told(tmp_path):
+    error = RuntimeError("ray::train() (pid=1)")
+    error.cause = FileNotFoundError("no such folder")
+    assert sweep_ray._reason(error) == "FileNotFoundError: no such folder"
+    assert sweep_ray._reason(RuntimeError("a node was lost\nmore")) == "a node was lost"
+    with pytest.raises(UserError, match=r"the working directory .*nowhere is missing on this machine"):
+        sweeps.train_run("g", str(tmp_path / "nowhere"), algo="sac", env="pendulum-v0")
+
+
+def test_a_thread_may_connect_to_a_cluster(monkeypatch):
+    """Only the main thread may set what a signal does."""
+    monkeypatch.setitem(sys.modules, "ray", MagicMock())
+    monkeypatch.setattr(ray_cluster, "check_address", lambda address, option: None)
+    faults = []
+
+    def connect():
+        try:
+            ray_cluster.connect("auto", "--address")
+        except BaseException as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    thread.join()
+    assert not faults
 
 
 def test_a_dry_run_lists_and_writes_nothing(here, tmp_path):
