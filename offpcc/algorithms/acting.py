@@ -272,6 +272,8 @@ class Acting(Construction):
                 **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
                 "observation_space": specification(self.observation_space),
                 "device": "cpu",
+                # The default depends on the data, and an algorithm that takes over normalises as the other one did.
+                "normalize_observations": self.normalization is not None and (self.normalization.shifts or "scale"),
                 **{name: rebuilds(encoder) for name, encoder in encoders.items() if name in self._arguments},
             },
         }

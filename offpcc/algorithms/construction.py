@@ -618,10 +618,20 @@ class DeterministicPolicy:
     """
 
     action_dim: int
+    noise_scale: float
 
     def __init__(self, *args: Any, action_noise: NonnegativeNumber = 0.1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.action_noise = self.noise_scale = action_noise
+        self.noise_scale = action_noise
+
+    @property
+    def action_noise(self) -> float:
+        """The standard deviation of the exploration noise."""
+        return self.noise_scale
+
+    @action_noise.setter
+    def action_noise(self, value: float) -> None:
+        self.noise_scale = value
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """Return a deterministic policy."""

@@ -49,7 +49,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar
 from offpcc.utils.paths import import_own
 from offpcc.utils.process_guard import MisuseError, ProcessGuard
-from offpcc.utils.spaces import STATE, PackedDict
+from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
@@ -279,9 +279,11 @@ def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gy
 
 def _without_state(env: gymnasium.Env[Any, Any], state: str) -> gymnasium.Env[Any, Any]:
     """Return the environment without the state among its observations."""
-    if isinstance(env.observation_space, Dict) and state in env.observation_space.spaces:
+    entries = env.observation_space.spaces if isinstance(env.observation_space, Dict) else {}
+    if state in entries:
         return WithoutState(env, state)
-    return env
+    # With ``info["state"]`` beside it, a single entry "observation" becomes an array; here, too.
+    return WithoutState(env, STATE) if state == INFO and list(entries) == [OBSERVATION] else env
 
 
 def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any]:

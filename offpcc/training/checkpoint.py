@@ -156,15 +156,22 @@ def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
     return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
 
 
-def resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
+def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: bool = False) -> list[str]:
     """Load a checkpoint into the parts of a run, and return messages about everything that is not exact.
+
+    Args:
+        checkpoint: the checkpoint.
+        experiment: the parts, as they were built.
+        began_with_networks: whether the run began with `take_networks`.
 
     Raises:
         UserError: the checkpoint does not fit this run. Any other exception is a bug.
     """
     if checkpoint["loop"].get("switch_step") is not None:
         experiment.go_online()
-        normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
+    normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
+    if began_with_networks:
+        experiment.algorithm.begin_online()
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
         return _resume(checkpoint, experiment)
 
@@ -202,13 +209,19 @@ def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> None:
         UserError: that run has other networks.
     """
     source = str(checkpoint.file.parent)
-    take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
-    experiment.algorithm.begin_online()  # schedules start anew
+    algorithm = experiment.algorithm
+    own = {name: algorithm.stateful_parts().get(name) for name in ("noise", "epsilon")}
+    states = {name: part.state_dict() for name, part in own.items() if part is not None}
+    take_over(algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
+    for name, state in states.items():  # of this run's seed, and from the first step on
+        algorithm.stateful_parts()[name].load_state_dict(state)
+    algorithm.begin_online()  # schedules start anew
 
 
 def _normalized(checkpoint: Checkpoint) -> bool | str:
     """Return how the run of a checkpoint normalised observations; see `online.normalizes`."""
-    kind: bool | str = checkpoint.get("normalized", "normalization" in checkpoint["algorithm"])
+    parts = checkpoint["algorithm"]
+    kind: bool | str = checkpoint.get("normalized", "normalization" in parts) or "state_normalization" in parts
     return kind
 
 

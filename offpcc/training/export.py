@@ -30,7 +30,7 @@ from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import replacing, sha256, write_json
+from offpcc.utils.files import read_json, replacing, sha256, write_json
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.spaces import PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
@@ -193,7 +193,7 @@ class ActorStep(nn.Module):
             elif port.dtype == "uint8":
                 x = x.movedim(-1, -3) if channels_last(port.shape) else x
                 x = x.float() / 255.0
-            read.append((key, x.flatten(1).float()))
+            read.append((key, x.reshape(x.shape[0], -1).float()))
         parts = dict(read)
         return torch.cat([parts[part.key] for part in self._packed.unpacked_shape.parts], -1)
 
@@ -273,6 +273,9 @@ def export(
     file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
     if file.suffix not in WRITERS:
         raise UserError(f"{file} does not end in .onnx or .pt2; name it NAME.onnx for ONNX, or NAME.pt2 for PyTorch")
+    contract_file = file.with_suffix(".json")
+    if contract_file.exists() and not _is_contract(contract_file):
+        raise UserError(f"{contract_file} is there already and is no contract of an export; name another file")
     with tempfile.TemporaryDirectory() as folder:  # a copy on the CPU, which the export cannot disturb
         if path is None:
             source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]
@@ -309,7 +312,6 @@ def export(
         ],
         "verified": {"steps": STEPS, "largest_difference_of_unit_action": difference},
     }
-    contract_file = file.with_suffix(".json")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as unfinished:
@@ -318,6 +320,14 @@ def export(
     except OSError as error:
         raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
     return Exported(file, contract_file, contract, difference, latency)
+
+
+def _is_contract(file: Path) -> bool:
+    """Check whether a file is the contract of an earlier export, which a new one may replace."""
+    try:
+        return {"sha256", "inputs", "outputs"} <= dict(read_json(file)).keys()
+    except (OSError, RecursionError, TypeError, ValueError):
+        return False
 
 
 def _origin(folder: RunFolder) -> dict[str, Any]:

@@ -182,6 +182,9 @@ def measure_memory(
                 if len(there) > 1:
                     once = lambda now, *given, at=t, do=change: do(now, *given) if now == at else given  # noqa: E731
                     other = _Played(*how, once)
+                    if len(other.actions) <= t:  # the episodes of this run were shorter
+                        repeats = False
+                        continue
                     repeats &= np.array_equal(other.actions[:t], usual.actions[:t])
                     effects.append(_effect(kind, t, usual, other))
     small, odd = _follow(actor, usual, length, np.random.default_rng(seed))

@@ -43,6 +43,9 @@ Names = Annotated[
 AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
 
 
+OF_OPTIMIZERS = ("lr", "weight_decay", "max_grad_norm")  # numbers of an algorithm that nothing reads later
+
+
 class OnlineOptions(NamedTuple):
     """Settings of the online phase, which gin binds as ``OfflineToOnline.share`` and so on; see `online_options`."""
 
@@ -185,8 +188,14 @@ class OnlinePhase:
                 f"of random actions; leave it out, and bind {name}.final_epsilon"
             )
         for attribute in options.decay:
+            if attribute in OF_OPTIMIZERS:
+                raise UserError(
+                    f"OfflineToOnline.decay names {attribute!r}, which the optimizers have read at the start; a "
+                    f"learning rate may fall by itself: bind {name}.lr = @LinearDecay()"
+                )
             if not is_number(getattr(self.algorithm, attribute, None)):
-                numbers = sorted(key for key, value in vars(self.algorithm).items() if is_number(value))
+                known = vars(self.algorithm).items()
+                numbers = sorted(key for key, value in known if is_number(value) and key not in OF_OPTIMIZERS)
                 raise UserError(
                     f"OfflineToOnline.decay names {attribute!r}, but {name} has no such number; it has "
                     f"{', '.join(key for key in numbers if not key.startswith('_'))}"
@@ -220,7 +229,8 @@ class Decay(Callback):
 
 def normalizes(algorithm: ActorCritic) -> bool | str:
     """Return whether observations are normalised; "scale" if the mean is not subtracted."""
-    return algorithm.normalization is not None and (algorithm.normalization.shifts or "scale")
+    part = algorithm.state_normalization if algorithm.normalization is None else algorithm.normalization
+    return part is not None and (part.shifts or "scale")
 
 
 def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> None:

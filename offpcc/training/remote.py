@@ -59,11 +59,13 @@ class Policy(NamedTuple):
     Attributes:
         file: content of an actor file.
         privileged: see `Construction.privileged`; an actor file lacks it.
+        noise_scale: standard deviation of the exploration noise, which may change while learning.
         classes: the classes of its parts. Reading them imports the user's modules, which register them.
     """
 
     file: dict[str, Any]
     privileged: Any
+    noise_scale: float
     classes: list[type]
 
 
@@ -94,7 +96,7 @@ class _Player:
         policy = ray.get(task.policy)
         seed = int(np.random.SeedSequence((task.seed, 0, 3)).generate_state(1)[0] >> 1)  # not that of the updates
         self.algorithm = build_actor(policy.file, "the policy that an actor got", seed=seed)
-        self.algorithm.privileged = policy.privileged
+        self.algorithm.privileged, self.algorithm.noise_scale = policy.privileged, policy.noise_scale
         self.version = task.version
         played = LocalEnvironments.around(host.env)
         self.interaction = Interaction(played, self.algorithm, self, task.seed, task.longest_episode)
@@ -106,8 +108,10 @@ class _Player:
         import ray
 
         if task.version != self.version:
+            policy = ray.get(task.policy)
             for name, part in self.algorithm.actor_parts().items():
-                part.load_state_dict(ray.get(task.policy).file["weights"][name])
+                part.load_state_dict(policy.file["weights"][name])
+            self.algorithm.noise_scale = policy.noise_scale
             self.algorithm._mirror, self.version = "unknown", task.version
         if isinstance(self.algorithm, ValueBased) and task.epsilon is not None:  # an actor does not know all steps
             self.algorithm.fix_epsilon(task.epsilon)
@@ -182,6 +186,7 @@ class RemoteInteraction(Interaction):
         super().__init__(environments, algorithm, buffer, seed, longest_episode)
         self.version = 0  # of the weights that were sent last
         self._weights: dict[str, dict[str, torch.Tensor]] = {}
+        self._noise = 0.0
         self._policy: Any = None  # Ray's reference to them
         self._playing: dict[int, None] = {}  # the actors that have a task, the longest one first
         self._received: deque[tuple[int, Piece | Ending]] = deque()  # from actors, in the order of arrival
@@ -247,12 +252,12 @@ class RemoteInteraction(Interaction):
         import ray
 
         file = self.algorithm.actor_file()
-        weights = file["weights"]
-        if self._policy is None or not _are_equal(weights, self._weights):
+        weights, noise = file["weights"], float(self.algorithm.noise_scale)
+        if self._policy is None or noise != self._noise or not _are_equal(weights, self._weights):
             parts = self.algorithm.actor_parts().values()
             classes = {type(self.algorithm), *(type(module) for part in parts for module in part.modules())}
-            self._policy = ray.put(Policy(file, self.algorithm.privileged, list(classes)))
-            self._weights, self.version = weights, self.version + 1
+            self._policy = ray.put(Policy(file, self.algorithm.privileged, noise, list(classes)))
+            self._weights, self._noise, self.version = weights, noise, self.version + 1
 
     def _receive(self, seconds: float) -> None:
         """Receive the first piece that arrives within this time, if any."""

@@ -323,7 +323,7 @@ def evaluate_from_data(
         raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
     actor = _actor(agent)
     with for_python(), ExitStack() as stack:
-        example = None if env is None else stack.enter_context(opened(_configured(env)()))
+        example = None if env is None else stack.enter_context(opened(_configured(env)(shows_state=False)))
         options = dataset_options()._replace(return_range=None, best_fraction=1.0)
         bounds = actor.action_space
         # For data that have no range of their own.

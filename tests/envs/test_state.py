@@ -264,6 +264,32 @@ def test_a_run_resumes_exactly_and_its_actor_needs_no_state(algo, tmp_path):
     assert run.evaluate(2, seed=1).returns.shape == (2,)
 
 
+def test_a_policy_is_evaluated_from_recorded_states(with_info, tmp_path):
+    offpcc.collect(PENDULUM, None, steps=400, seed=1).save(file := tmp_path / "data.hdf5")
+    learner = offpcc.build(PENDULUM, "td3_bc", dataset=file, algorithm={"hidden_dims": (8,)})
+    offpcc.Agent(learner.algorithm).save(tmp_path / "actor.pt")
+    found = offpcc.evaluate_from_data(offpcc.Agent.load(tmp_path / "actor.pt"), file, env=PENDULUM, num_updates=3)
+    assert np.isfinite(found.value)
+
+
+class Boxed(Rich):
+    """Shows its two numbers as the single entry of a Dict."""
+
+    observation_space = spaces.Dict({"observation": Rich.observation_space})
+
+    def observe(self):
+        return {"observation": super().observe()}
+
+
+def test_a_single_entry_beside_the_state_is_an_array_in_tests_too():
+    seen = make(Boxed, state="info", scale_actions=True).observation_space.agent_space
+    tested = make(Boxed, state="info", shows_state=False, scale_actions=True)
+    assert tested.observation_space == seen and tested.reset(seed=0)[0].shape == (2,)
+    loading.load_gin_config(None, ['make.state = "info"'])
+    small = {"num_epochs": 1, "num_steps_per_epoch": 20, "update_after": 10, "num_test_episodes_per_epoch": 1}
+    offpcc.build(Boxed, "td3", algorithm={"hidden_dims": (8,)}).train(**small)
+
+
 @pytest.mark.parametrize("env, algo", [(PENDULUM, "riql"), (PENDULUM, "td3_bc"), (None, "td3_bc")])
 def test_a_run_learns_from_recorded_states(env, algo, with_info, tmp_path):
     offpcc.collect(PENDULUM, None, steps=400, seed=1).save(file := tmp_path / "data.hdf5")

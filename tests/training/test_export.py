@@ -55,6 +55,7 @@ class Mixed(Wide):
             "arm": spaces.Dict({"speed": spaces.Box(-1.0, 1.0, (2,), np.float64), "gear": spaces.Discrete(3, start=1)}),
             "keys": spaces.MultiDiscrete([2, 4]),
             "lamps": spaces.MultiBinary(3),
+            "height": spaces.Box(-1.0, 1.0, (), np.float32),
         }
     )
 
@@ -249,6 +250,16 @@ def test_wrong_sources_and_files(tmp_path, monkeypatch, source, file, message):
     with pytest.raises(UserError, match=message):
         offpcc.export(source, file)
     assert not list(tmp_path.iterdir())
+
+
+def test_other_files_beside_it_are_kept(tmp_path):
+    agent = agent_of("pendulum-p-v0", "sac")
+    (tmp_path / "run.json").write_text(told := '{"env": "pendulum-p-v0"}')
+    with pytest.raises(UserError, match=r"run\.json is there already and is no contract of an export; name another"):
+        offpcc.export(agent, tmp_path / "run.onnx")
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"] and (tmp_path / "run.json").read_text() == told
+    for _ in range(2):  # a contract is replaced
+        offpcc.export(agent, tmp_path / "actor.pt2")
 
 
 def test_without_the_extra(tmp_path, monkeypatch):

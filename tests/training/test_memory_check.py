@@ -1,6 +1,7 @@
 """The check of a memory, with policies and environments whose truth is known, and with every memory."""
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 
@@ -214,6 +215,24 @@ def test_an_environment_that_does_not_repeat_is_told():
     found = check(Delay, Chance)
     assert not found.repeats
     assert "the costs contain chance" in str(found)
+
+
+class Moody(Echo):
+    """The length of an episode is chance, whatever the seed."""
+
+    lengths = iter(())
+
+    def reset(self, *, seed=None, options=None):
+        self.own = next(Moody.lengths)
+        return super().reset(seed=seed)
+
+    def length(self):
+        return self.own
+
+
+def test_episodes_that_are_shorter_the_second_time(monkeypatch):
+    monkeypatch.setattr(Moody, "lengths", itertools.chain([LENGTH] * 6, itertools.repeat(3)))
+    assert not check(Delay, Moody).repeats
 
 
 def test_equal_seeds_give_equal_numbers():

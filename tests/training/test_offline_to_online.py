@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import dict_task
 import gymnasium
@@ -9,21 +10,23 @@ import numpy as np
 import pytest
 import torch
 from conftest import merged, rows
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from matplotlib.axes import Axes
 from test_resume import assert_same, tensors
 
 import offpcc
 from offpcc.algorithms import find_algorithm
+from offpcc.algorithms.agent import build_actor
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.registry import from_specification
+from offpcc.core import PackedDict, Step
 from offpcc.data import ReplayBuffer
 from offpcc.networks.layers import EnsembleLayerNorm
-from offpcc.training.checkpoint import Checkpoints, read_checkpoint
+from offpcc.training.checkpoint import Checkpoints, read_checkpoint, take_networks
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, switch_of, take_over
+from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
 from offpcc.training.plotting import plot_run, read_progress
 from offpcc.training.run_fns import Callback
 from offpcc.utils import signals
@@ -247,7 +250,7 @@ def test_numbers_of_the_algorithm_fall(pendulum_file):
     watch = Watch(lambda run: (run.algorithm.actor_bc_coef, run.algorithm.critic_bc_coef))
     built = learner("rebrac", pendulum_file, *given, "OfflineToOnline.exploration_noise=0.0")
     quietly(built, watch)
-    assert built.algorithm.noise_scale == 0.0 and built.algorithm.action_noise == 0.1
+    assert built.algorithm.noise_scale == built.algorithm.action_noise == 0.0
     assert {value for step, switch, value in watch.seen if switch is None} == {(0.4, 0.2)}
     for step, values in watch.online:
         share = 1.0 - 0.5 * min(step / 160, 1.0)
@@ -328,7 +331,67 @@ def test_the_kind_of_normalisation_is_kept(pendulum_file):
     given = ("CQL.normalize_observations='scale'", "OfflineToOnline.algorithm='sac'")
     built = learner("cql", pendulum_file, *given)
     built.go_online()
-    assert type(built.algorithm) is find_algorithm("sac") and not built.algorithm.normalization.shifts
+    algorithm = built.algorithm
+    assert type(algorithm) is find_algorithm("sac") and not algorithm.normalization.shifts
+    algorithm.normalization.mean += 0.7
+    saved = build_actor(algorithm.actor_file(), "here")  # acts alike
+    step = Step(*(np.ones((1, size), np.float32) for size in (3, 1, 1)), np.ones(1, bool))
+    np.testing.assert_array_equal(saved.act(step, deterministic=True)[0], algorithm.act(step, deterministic=True)[0])
+
+
+def test_a_state_is_normalised_as_before_where_images_are_not():
+    entries = {"observation": Box(0, 255, (3, 36, 36), np.uint8), "state": Box(-np.inf, np.inf, (4,), np.float32)}
+    given = PackedDict(Dict(entries), "state"), Box(-1, 1, (1,), np.float32)
+    first = find_algorithm("ccql")(*given, hidden_dims=(8,), normalize_observations="scale")
+    assert first.normalization is None and not first.state_normalization.shifts
+    first.state_normalization.mean += 0.5
+    second = find_algorithm("csac")(*given, hidden_dims=(8,))
+    take_over(second, first.state_dict(), "CQL", normalizes(first))
+    assert torch.equal(second.state_normalization.mean, first.state_normalization.mean)
+    assert not second.state_normalization.shifts
+    assert build_actor(first.actor_file(), "here").normalization is None
+
+
+@pytest.mark.parametrize("stop", [150, 250])
+@pytest.mark.parametrize(
+    ("first", "then", "before", "bindings"),
+    [
+        ("td3_bc", "td3", (), ()),
+        ("cql", "cql", ("CQL.normalize_observations='scale'",), ("CQL.bc_steps=1000",)),
+    ],
+)
+def test_a_run_that_began_with_networks_of_another_resumes_exactly(
+    first, then, before, bindings, stop, online, launch, tmp_path, monkeypatch
+):
+    """Its observations are normalised as in the other run, and it does not imitate again."""
+    assert online(first, then=(), bindings=before)[0] == 0
+    source = folder(tmp_path, first, "pendulum-v0_from_swings")
+    given = ("--algo", then, "--env", "pendulum-v0", "--config", "test/offline_short.gin", "--init", str(source))
+    given += ("--gin", *merged(*SHORT, "train.num_epochs=3", "train.update_after=20", *bindings))
+    whole = launch(*given, "--results", "whole")
+    assert whole[0] == 0, whole
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "on_progress", stop_at(stop))
+        launch(*given, "--results", "parts")
+    code, _, err = launch(*given, "--results", "parts", "--resume")
+    assert code == 0, err
+    whole, parts = (tmp_path / name / "pendulum-v0" / then / "1" for name in ("whole", "parts"))
+    assert_equal_runs(whole, parts)
+
+
+def test_runs_that_begin_with_the_same_networks_draw_their_own_noise(online, launch, tmp_path):
+    given = ("--config", "test/offline_short.gin", "--gin", *SHORT, "train.update_after=20")
+    assert launch("--algo", "dqn", "--env", "cartpole-v0", *given, "ValueBased.epsilon_steps=50")[0] == 0
+    checkpoint = read_checkpoint(folder(tmp_path, "dqn", "cartpole-v0") / "checkpoint.pt")
+    loading.load_gin_config("test/offline_short.gin", merged(*SHORT))
+    drawn = []
+    for seed in (1, 2):
+        fresh, built = (offpcc.build("cartpole-v0", "dqn", seed=seed).algorithm for _ in range(2))
+        take_networks(checkpoint, SimpleNamespace(algorithm=built))
+        assert built.epsilon() == fresh.epsilon() == 1.0
+        drawn.append(built.noise.acting.generator.random(3))
+        np.testing.assert_array_equal(drawn[-1], fresh.noise.acting.generator.random(3))
+    assert not np.array_equal(*drawn)
 
 
 @pytest.mark.slow
@@ -653,6 +716,7 @@ def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_pa
         ("OfflineToOnline.updates_per_step=-1", "OfflineToOnline.updates_per_step is -1"),
         ("OfflineToOnline.decay=['nothing']", "names 'nothing', but IQL has no such number; it has"),
         ("OfflineToOnline.decay='beta'", "it has to be a list of names"),
+        ("OfflineToOnline.decay=['lr']", "which the optimizers have read at the start; a learning rate may fall by"),
         ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),
         ("OfflineToOnline.algorithm=3", "it has to be the name of an algorithm"),
         ("OfflineToOnline.shares=0.5", "did you mean share"),

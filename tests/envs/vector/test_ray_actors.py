@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import gin
 import misbehaving
@@ -26,7 +27,7 @@ from offpcc.envs.vector.local import environment_seed, environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.training.interaction import Interaction
-from offpcc.training.remote import RemoteInteraction
+from offpcc.training.remote import Policy, RemoteInteraction, Task, _Player
 from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -351,3 +352,15 @@ def test_ray_that_is_not_there_is_refused(quick, monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     code, _, err = quick("sac", bindings=("environments.ray_address='auto'",))
     assert code == 2 and "pip install the extra offpcc[ray]" in err
+
+
+def test_actors_explore_with_the_noise_of_the_moment(ray):
+    """An actor file has the noise that the algorithm began with; `OfflineToOnline.exploration_noise` sets another."""
+    env = Walk()
+    td3 = find_algorithm("td3")(env.observation_space, env.action_space, hidden_dims=(4,))
+    file, task = td3.actor_file(), Task(None, 1, False, 0, 100, None, 0, None)
+    policies = [ray.put(Policy(file, None, noise, [])) for noise in (0.0, 0.3)]
+    player = _Player(SimpleNamespace(env=env), task._replace(policy=policies[0]))
+    assert player.algorithm.noise_scale == 0.0
+    player.play(task._replace(policy=policies[1], version=2))
+    assert player.algorithm.noise_scale == 0.3
