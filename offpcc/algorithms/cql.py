@@ -148,4 +148,5 @@ class CQL(SAC):
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)
         imitation = self.actor.log_prob(h.pi, batch.actions)
-        return batch.mean(self.temperature() * log_prob - imitation), -batch.mean(log_prob.detach())
+        loss = batch.mean(self.temperature() * log_prob) - batch.recorded().mean(imitation)  # not of imagined actions
+        return loss, -batch.mean(log_prob.detach())

@@ -24,7 +24,11 @@ Termination = Annotated[str, one_of((AUTO, KNOWN, LEARNED, NEVER))]
 
 
 class Uncertainty(NamedTuple):
-    """How unsure a model is of B predictions: those of its elites."""
+    """How unsure a model is of B predictions: those of its elites.
+
+    The first two are in standard deviations of the data's observations, as in the code with tuned thresholds for them
+    (github.com/Mr-Pepe/offline-model-based-rl), the last in those of the changes.
+    """
 
     aleatoric: Any  # (B,), largest predicted variance of the next observation, over elites and numbers
     epistemic: Any  # (B,), largest distance between two elites' means of the next observation
@@ -299,9 +303,10 @@ class DynamicsModel(nn.Module):
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""
-        by_row = means.transpose(0, 1).contiguous()
+        scale = self.target_std[:-1] / self.input_std[: self.observation_dim]  # to standard deviations of observations
+        by_row = (means * scale).transpose(0, 1).contiguous()
         return Uncertainty(
-            aleatoric=deviations[..., :-1].square().amax((0, 2)),
+            aleatoric=(deviations[..., :-1] * scale).square().amax((0, 2)),
             epistemic=torch.cdist(by_row, by_row, compute_mode="donot_use_mm_for_euclid_dist").amax((1, 2)),
             deviation=(deviations * self.target_std).norm(dim=-1).amax(0),
             disagreement=(means - means.mean(0)).square().mean((0, -1)).sqrt(),

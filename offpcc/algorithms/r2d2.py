@@ -13,7 +13,8 @@ Differs from the paper:
 - Environments step and networks learn in turn, in one process; the paper has 256 actors beside one learner.
 - The loss is Huber's with threshold 1, as in DQN. In the paper, it is the squared error.
 - The target is a Polyak average, unless ``polyak = 0`` and `target_update_interval` copy the networks.
-- Sequences that reach beyond an episode's end are shorter. The paper shifts them to the left.
+- Sequences begin until the end of an episode, and those that reach beyond it are shorter. The paper shifts the last
+  one to the left.
 """
 
 from typing import Any

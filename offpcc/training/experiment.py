@@ -20,7 +20,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.construction import check_actions
-from offpcc.algorithms.dynamics import DynamicsModel
+from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
@@ -629,6 +629,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         if data is not None:
             longest = int((data.rows.stops - data.rows.starts).max())
         capacity = imagined_capacity(spec.imagination, real, longest)
+        taken = inspect.signature(default_buffer(algorithm.memoryless, False)).parameters  # a user's class has others
+        sizes = {name: value for name, value in sizes.items() if name in taken}
         own = build_buffer(algorithm, observations, actions, {**sizes, "capacity": capacity, "seed": seed})
         known = "" if data is None else fingerprint(model)
         buffer = ImaginedBuffer(real, own, spec.imagination.real_share, known)
@@ -751,14 +753,17 @@ def get_model(
     Raises:
         UserError: the given model is of other data or sizes, or the data are not suited to a model.
     """
-    names = [spec.env or ""]
+    names, options = [spec.env or ""], spec.env_options
+    is_altered = bool(options.wrappers or options.kwargs)  # so the termination rule of its name may not hold
     assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
     if data is None:
-        return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed)
+        return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
     if spec.model is not None:
         return check_model_of(load_model(spec.model, spec.device), spec.model, data)
     assert spec.model_training is not None
     names += [data.recorded_in or "", data.name]
+    if is_altered and spec.model_settings.get("termination", AUTO) == AUTO:
+        names = names[1:] if not options.wrappers else []  # wrappers change recorded observations, too
     return find_or_train(data, names, spec.model_settings, spec.model_training, spec.device, spec.seed)
 
 

@@ -293,7 +293,8 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
     if options.keep is None:
         return fits
     rollouts = math.ceil(options.steps_per_update * options.every / min(lengths))
-    return min(fits, options.keep * rollouts * (1 if real.holds_episodes else min(lengths) + 1))
+    kept = options.keep * rollouts * (1 if real.holds_episodes else min(lengths) + 1)
+    return min(fits, max(kept, 1 if real.holds_episodes else 2 * rows))
 
 
 class Imagination(Callback):
@@ -402,7 +403,7 @@ class Imagination(Callback):
         self.is_in_round = False
 
     def _train_and_play(self, run: Run) -> None:
-        if self.trains_model and run.loop.step >= self.next_training:
+        if self.trains_model and run.loop.step >= self.next_training and self._has_enough():
             self._train_model(run)
             if self.options.clear:
                 self.buffer.imagined.clear()
@@ -420,6 +421,11 @@ class Imagination(Callback):
             length = self.length_at(run.loop.step)
             self.play(run.algorithm, math.ceil(steps / length), length, run)
         self.next_update = run.loop.num_updates + updates
+
+    def _has_enough(self) -> bool:
+        """Check whether the buffer has enough to train a model again; it is nearly empty if a learner was loaded."""
+        enough = min(self.model.facts.get("num_transitions", 0), 20 * self.training.batch_size)
+        return not self.num_trainings or self.buffer.real.num_transitions >= enough
 
     def length_at(self, step: int) -> int:
         """Return the length of rollouts at a step of the run."""

@@ -40,7 +40,7 @@ from offpcc.utils.paths import as_path
 from offpcc.utils.rng import NumpyGenerator
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 
-FORMAT = 1
+FORMAT = 2
 MOSTLY_EQUAL = 0.9  # share of equal rewards from which the others are rare
 BLOCK = 65_536  # transitions that are held as float64 at a time
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
@@ -175,8 +175,9 @@ class ModelFit:
         num_held_out = min(math.floor(settings.holdout * len(self.data)), settings.most_held_out)
         if num_held_out < 1 or num_held_out == len(self.data):
             raise UserError(
-                f"there are {len(self.data)} transitions, too few to hold a part of {settings.holdout:g} out; record "
-                f"more, or change ModelTraining.holdout"
+                f"there are {len(self.data)} transitions, too few to hold a part of {settings.holdout:g} out; "
+                f"{'raise train.update_after' if may_lack_terminations else 'record more'}, or change "
+                f"ModelTraining.holdout"
             )
         order = self.randomness.generator.permutation(len(self.data)).astype(np.int32)
         self.held_out, self.trained = order[:num_held_out], order[num_held_out:]
@@ -302,6 +303,7 @@ class ModelFit:
             "num_epochs": self.epoch,
             "num_transitions": len(self.data),
             "num_held_out": len(self.held_out),
+            "settings": specification(self.settings)["arguments"],
             "holdout_errors": self._joint(self.best),
             "elites": best.tolist(),
             **self._rewards(),
@@ -504,7 +506,8 @@ def find_or_train(
 ) -> DynamicsModel:
     """Return a trained model of recorded data from `models_folder`; train it there if there is none.
 
-    Only a model with the same settings of `DynamicsModel` is taken. A training that was stopped goes on.
+    Only a model with the same settings of `DynamicsModel` and `ModelTraining` is taken. A training that was stopped
+    goes on.
 
     Raises:
         UserError: the data are not suited to a model, or the folder cannot be written.
@@ -528,6 +531,8 @@ def find_or_train(
             if content["facts"].get("digest") != wanted or not is_same:
                 continue
             if content["training"] is None:
+                if content["facts"].get("settings") != specification(training)["arguments"]:
+                    continue
                 print_to_stderr(f"model {file}")
                 return model_of(content, file, device)
             if file.name.startswith(own.stem):
@@ -610,8 +615,18 @@ def untrained_model(
     actions: spaces.Box,
     device: torch.device,
     seed: int,
+    is_altered: bool = False,
 ) -> DynamicsModel:
     """Return a model for an environment, which a run will train.
+
+    Args:
+        settings: arguments of `DynamicsModel`.
+        names: names of the environment.
+        observations: its space of observations.
+        actions: its space of actions.
+        device: the device.
+        seed: seed of the initial weights.
+        is_altered: whether the environment may differ from that of its name; its rule is then not taken by default.
 
     Raises:
         UserError: observations are no vectors, or no termination rule is known where one is wanted.
@@ -621,7 +636,7 @@ def untrained_model(
     known = next((name for name in names if name and find_rule(name, shape) is not None), "")
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
-        termination = KNOWN if known else LEARNED
+        termination = KNOWN if known and not is_altered else LEARNED
     size = int(np.prod(actions.shape))
     given = {**settings, "termination": termination, "device": device, "seed": seed}
     model = DynamicsModel(shape[0], size, **given)

@@ -98,6 +98,34 @@ def test_a_step_of_one_network_a_row_is_that_of_all(activation):
     torch.testing.assert_close(drawn[0].next_observations, drawn[1].next_observations, rtol=1e-5, atol=1e-6)
 
 
+def test_uncertainties_are_in_their_units():
+    """Next observations are predicted as changes; a state's deviation may be many times that of its changes."""
+    draw, history = np.random.default_rng(0), 2
+    model = DynamicsModel(3, 2, hidden_dims=(16,), num_members=4, num_elites=3, history=history, seed=1)
+    of_observations, of_actions, of_targets = (draw.uniform(0.1, 9.0, size) for size in (3, 2, 4))
+    input_std = np.concatenate([np.tile(of_observations, 2), np.tile(of_actions, 2)])
+    means = {"input_mean": draw.normal(size=10), "target_mean": draw.normal(size=4)}
+    bounds = {"low": np.full(3, -9.0), "high": np.full(3, 9.0), "spread": np.ones(3)}
+    model.set_statistics(input_std=input_std, target_std=of_targets, **means, **bounds)
+    given = torch.randn(5, history, 3), torch.rand(5, history, 2)
+    found = model.imagine(*given, None).uncertainty
+    predicted = model.predict(model.inputs(*given).expand(3, 5, 10), model.elites)
+    means, variances = (part.detach().double().numpy() for part in predicted[:2])
+    variances = np.exp(variances)
+    following = means[..., :3] * of_targets[:3]  # in the data's units, without what all have in common
+    pairs = [
+        np.linalg.norm((following[i] - following[j]) / of_observations, axis=-1) for i in range(3) for j in range(i)
+    ]
+    expected = {
+        "aleatoric": (variances[..., :3] * (of_targets[:3] / of_observations) ** 2).max((0, 2)),
+        "epistemic": np.max(pairs, 0),
+        "deviation": np.sqrt((variances * of_targets**2).sum(-1)).max(0),
+        "disagreement": np.sqrt(means[..., :3].var(0).mean(-1)),
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(found, name), values, rtol=1e-5, err_msg=name)
+
+
 def test_a_history_starts_with_its_episode():
     data = linear_data(num_episodes=2, length=4)
     transitions = Transitions(data.rows, history=3)

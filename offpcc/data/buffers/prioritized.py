@@ -177,9 +177,10 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
 class PrioritizedRecurrentReplayBuffer(Prioritized, RecurrentReplayBuffer):
     """Prioritised replay of sequences, for agents with memory; R2D2 learns from it.
 
-    An episode is cut into sequences of `segment_len` steps, which begin every `period` steps. Each sequence has its own
-    priority. The `burn_in` steps before it come as in `RecurrentReplayBuffer`. With whole episodes, an episode is one
-    sequence. Without priorities (`alpha` = 0), episodes are drawn as `draw_by` says, and their sequences uniformly.
+    An episode is cut into sequences of `segment_len` steps, which begin every `period` steps; the last ones end with
+    the episode. Each sequence has its own priority. The `burn_in` steps before it come as in `RecurrentReplayBuffer`.
+    With whole episodes, an episode is one sequence. Without priorities (`alpha` = 0), all sequences are equally likely;
+    with `draw_by` = "episodes", all episodes are.
 
     Args:
         period: number of steps from the start of one sequence to that of the next; default: half of `segment_len`, as
@@ -210,8 +211,14 @@ class PrioritizedRecurrentReplayBuffer(Prioritized, RecurrentReplayBuffer):
         """Return the number of sequences of the episode at this place."""
         if self.segment_len is None:
             return 1
-        rest = len(self._episode(place).actions) - self._first_start(place) - self.segment_len
-        return 1 + max(-(-rest // self.period), 0)
+        return -(-(len(self._episode(place).actions) - self._first_start(place)) // self.period)
+
+    def shares(self, items: Array) -> Array:
+        """Return the numbers of sequences of episodes, so that all sequences are equally likely; see the base class."""
+        if self.segment_len is None or self.draw_by == "episodes":
+            return super().shares(items)
+        numbers = [self.num_sequences(place) if self._holds(place) else 0 for place in items.tolist()]
+        return np.array(numbers, np.float64)
 
     def set_powers(self, items: Array, powers: Array | float) -> None:
         """Set priority ** alpha of episodes (M,), the same for all sequences of each; or of sequences (M, 2)."""

@@ -256,11 +256,11 @@ def test_batches_gathered_on_the_device_are_the_same(algo):
 # Sequences --------------------------------------------------------------------------------------------------------
 
 
-SEQUENCES = {(7, 4): [0, 2, 4], (4, 4): [0], (5, 4): [0, 2], (9, 1): list(range(9)), (9, 3): list(range(7))}
+SEQUENCES = {(7, 4): [0, 2, 4, 6], (4, 4): [0, 2], (1, 4): [0], (9, 1): list(range(9)), (9, 3): list(range(9))}
 
 
 @pytest.mark.parametrize("length, segment_len", SEQUENCES)
-def test_sequences_begin_every_period_until_one_reaches_the_episodes_end(length, segment_len):
+def test_sequences_begin_every_period_until_the_episodes_end(length, segment_len):
     buffer = filled(PrioritizedRecurrentReplayBuffer, length, segment_len=segment_len)
     firsts = SEQUENCES[length, segment_len]
     assert buffer.num_sequences(0) == len(firsts)
@@ -269,27 +269,40 @@ def test_sequences_begin_every_period_until_one_reaches_the_episodes_end(length,
     for row, first in enumerate(firsts):
         counted = batch.loss_mask[row, :, 0] > 0
         assert np.array_equal(batch.rewards[row, counted, 0], whole[first : first + segment_len])
-    assert firsts[-1] + segment_len >= length
 
 
 @pytest.mark.parametrize("period", [1, 3, 4])
 def test_a_period_of_ones_own(period):
     buffer = filled(PrioritizedRecurrentReplayBuffer, 20, segment_len=4, period=period)
-    assert buffer.num_sequences(0) == 1 + -(-(20 - 4) // period)
+    assert buffer.num_sequences(0) == {1: 20, 3: 7, 4: 5}[period]
+
+
+def test_a_step_of_a_short_episode_and_the_last_one_count_as_much_as_others():
+    """Without priorities; a step before the first `period` ones counts half."""
+    lengths = 2, 4, 6, 30
+    buffer = filled(PrioritizedRecurrentReplayBuffer, *lengths, segment_len=4, period=2, batch_size=1_000, alpha=0.0)
+    counts = [np.zeros(length) for length in lengths]
+    for _ in range(100):
+        buffer.sample()
+        for place, number in buffer.drawn.tolist():
+            counts[place][2 * number : 2 * number + 4] += 1.0
+    middle = counts[3][4:-4].mean()
+    for found in counts:
+        assert found[:2] / middle == pytest.approx(0.5, abs=0.03)
+        assert found[2:] / middle == pytest.approx(1.0, abs=0.05)
 
 
 def test_sequences_are_drawn_in_proportion_to_their_priorities():
     buffer = filled(PrioritizedRecurrentReplayBuffer, 9, 3, 6, segment_len=3, period=2, alpha=1.0, epsilon=1e-9)
     counts = [buffer.num_sequences(place) for place in range(3)]
-    assert counts == [4, 1, 3]
+    assert counts == [5, 2, 3]
     items = np.array([(place, number) for place, count in enumerate(counts) for number in range(count)])
     buffer.sample()
     buffer.drawn = items
-    errors = torch.arange(1.0, 9.0)[:, None, None].expand(8, 3, 1)
+    errors = torch.arange(1.0, 11.0)[:, None, None].expand(10, 3, 1)
     batch = buffer.batch_of(items)
-    buffer.update_priorities(batch._replace(loss_mask=torch.ones(8, 3, 1)), errors)
-    expected = np.arange(1.0, 9.0) * np.repeat([9 / 4, 3, 6 / 3], counts)  # a step of each episode weighs the same
-    drawn = np.zeros(8)
+    buffer.update_priorities(batch._replace(loss_mask=torch.ones(10, 3, 1)), errors)
+    expected, drawn = np.arange(1.0, 11.0), np.zeros(10)
     for _ in range(300):
         buffer.sample()
         for number, item in enumerate(items):
