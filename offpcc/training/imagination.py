@@ -142,7 +142,7 @@ def bound_options(
     length: RolloutLength | None = None,
     steps_per_update: PositiveNumber = 50.0,
     every: PositiveInteger = 250,
-    capacity: Size = 1_000_000,
+    capacity: PositiveInteger = 1_000_000,
     keep: PositiveInteger | None = None,
     real_share: Fraction | None = None,
     start: Annotated[str, one_of((ANY, FIRST))] = ANY,

@@ -483,7 +483,9 @@ def test_a_run_trains_its_model_first_and_the_next_one_finds_it(train, tmp_path)
     assert ["update/imagined_stopped" in row for row in table] == [False, False, True, True]
     assert all(value for row in table for name, value in row.items() if name.startswith("update/imagined"))
     assert train("mopo", "--run_id", "2", bindings=["DynamicsModel.activation='silu'"])[0] == 0
-    assert len([*(tmp_path / "models").glob("*.pt")]) == 2  # of other settings
+    code, _, err = train("mopo", "--run_id", "3", bindings=["ModelTraining.max_epochs=1"])  # which trained less
+    assert code == 0 and "there is no model of swings with these settings" in err
+    assert len([*(tmp_path / "models").glob("*.pt")]) == 3  # of other settings
 
 
 @pytest.mark.parametrize(
@@ -603,6 +605,21 @@ def test_a_run_goes_on_online_without_its_model(train, launch, pendulum_file, tm
     given = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--run_id", "2", "--then_env_steps", "60")
     code, out, err = launch("--from", str(source), *given, "--gin", *then)
     assert code == 0 and "going on from" in out and "trained first" not in err, err
+
+
+def test_a_learner_without_its_buffer_keeps_its_model_until_there_are_data(tmp_path):
+    offpcc.configure(None, *SMALL, "Imagination.train_every=30", "train.update_after=60")
+    settings = {"num_steps_per_epoch": 70, "num_test_episodes_per_epoch": 0}
+    learner = offpcc.build("pendulum-v0", "mbpo")
+    learner.train(num_epochs=1, **settings)
+    assert learner.imagination.num_trainings == 1
+    learner.save(tmp_path / "learner.pt")
+    again = offpcc.load(tmp_path / "learner.pt")
+    seen = again.imagination.model.facts["num_transitions"]
+    again.train(num_epochs=1 + seen // 70, **settings)
+    assert again.imagination.num_trainings == 1  # as many transitions as before have not been seen yet
+    again.train(num_epochs=3 + seen // 70, **settings)
+    assert again.imagination.num_trainings > 1
 
 
 @pytest.mark.slow

@@ -8,11 +8,12 @@ import torch
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.algorithms import MBPO, AleatoricPenalty
+from offpcc.algorithms import COMBO, MBPO, MOPO, AleatoricPenalty
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.data import Dataset, ReplayBuffer
+from offpcc.data import Dataset, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
+from offpcc.networks.noise import Noise
 from offpcc.training import model_training
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
 from offpcc.training.metrics import Loop
@@ -191,6 +192,66 @@ def test_a_schedule_keeps_its_shortest_rollouts():
     options = ImaginationOptions(length=(0, 10, 1, 15), steps_per_update=3.0, every=100, keep=4)
     real = SimpleNamespace(holds_episodes=False, segment_len=None, burn_in=0)
     assert imagined_capacity(options, real, longest=20) == 4 * 300 * 2
+
+
+def test_a_rollout_fits_however_long_it_is():
+    options = ImaginationOptions(length=(100, 150, 1, 15), steps_per_update=1.0, every=5, keep=1)
+    real = SimpleNamespace(holds_episodes=False, segment_len=None, burn_in=0)
+    assert imagined_capacity(options, real, longest=20) >= 15 + 1
+
+
+@pytest.mark.parametrize(("algo", "cls"), [("mopo", MOPO), ("combo", COMBO)])
+def test_the_configs_keep_the_rounds_that_they_say(algo, cls):
+    offpcc.configure(f"algorithms/{algo}.gin")
+    options = imagination_options(cls, algo, "swings")
+    rollouts = options.keep * options.steps_per_update * options.every / options.length
+    real = SimpleNamespace(holds_episodes=False, segment_len=None, burn_in=0)
+    assert options.keep == 5 and imagined_capacity(options, real, longest=20) == rollouts * (options.length + 1)
+
+
+def test_arguments_of_a_users_buffer_are_its_own():
+    offpcc.configure(None, "Imagination.length = 3")
+    given = {"buffer_class": PrioritizedReplayBuffer, "buffer": {"alpha": 0.5, "batch_size": 16}}
+    built = offpcc.build("pendulum-v0", "mbpo", algorithm={"hidden_dims": (8,)}, **given)
+    assert built.buffer.real.alpha == 0.5 and type(built.buffer.imagined) is ReplayBuffer
+    assert built.buffer.real.batch_size == 16 and built.buffer.imagined.batch_size == 15  # 5% are real
+
+
+@pytest.mark.parametrize(
+    ("binding", "is_known"),
+    [
+        (None, True),
+        ("make.timeout = 9", True),
+        ("make.kwargs = {'terminate_when_unhealthy': False}", False),
+        ("make.wrappers = [@ObservationNoise]\nObservationNoise.std = 0.1", False),
+    ],
+)
+def test_the_termination_rule_of_a_changed_environment_is_learned(binding, is_known):
+    pytest.importorskip("mujoco")
+    bound = binding.splitlines() if binding else []
+    offpcc.configure(None, "Imagination.length = 3", *bound)
+    model = offpcc.build("Hopper-v5", "mbpo", algorithm={"hidden_dims": (8,)}).imagination.model
+    assert (model.rule is not None) is is_known
+    offpcc.configure(None, "DynamicsModel.termination = 'known'", *bound)
+    assert offpcc.build("Hopper-v5", "mbpo", algorithm={"hidden_dims": (8,)}).imagination.model.rule is not None
+
+
+def test_imagined_actions_are_not_imitated():
+    combo = COMBO(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32), hidden_dims=(8,), bc_steps=10, seed=0)
+    draw = np.random.default_rng(0)
+    buffer = ReplayBuffer(combo.observation_space, combo.action_space, batch_size=8)
+    for _ in range(20):
+        seen = draw.uniform(-1, 1, (2, 2)).astype(np.float32)
+        buffer.push(seen[0], draw.uniform(-1, 1, 1).astype(np.float32), 0.0, seen[1], False, False)
+    batch = buffer.sample()
+    is_imagined = (torch.arange(8) < 4).float().view(8, 1, 1)
+    losses = []
+    for other in (0.0, 0.9):
+        actions = torch.where(is_imagined > 0, other, batch.actions)
+        own = combo.prepare(batch._replace(actions=actions, imagined=is_imagined.expand_as(batch.loss_mask)))
+        combo.noise.load_state_dict(Noise(0, combo.device).state_dict())
+        losses.append(combo.actor_loss(combo.summarize(own), own)[0].item())
+    assert losses[0] == losses[1]
 
 
 def test_rounds_are_of_one_model_unless_a_run_trains_it():

@@ -49,7 +49,8 @@ class RecurrentReplayBuffer(BufferBase):
     How much a step weighs in learning depends on `draw_by`. A whole episode counts with all its steps. So with "steps"
     (the default, as in earlier results) a step of an episode of 200 steps weighs twice as much as one of 100 steps;
     with "episodes" all steps weigh the same. A segment counts with at most `segment_len` steps. So with "steps" steps
-    weigh nearly the same; with "episodes" a step weighs more in short episodes.
+    of long episodes weigh nearly the same, and steps of an episode shorter than a segment weigh less; with "episodes" a
+    step weighs more in short episodes.
 
     Args:
         observation_space: See `BufferBase`.
