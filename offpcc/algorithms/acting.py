@@ -263,6 +263,13 @@ class Acting(Construction):
         }
         return {name: part for name, part in parts.items() if part is not None}
 
+    def _kind_of_normalization(self) -> dict[str, Any]:
+        """Return the argument for it where the given one is another: an algorithm that takes over keeps the other's."""
+        name, part = "normalize_observations", self.normalization
+        kind = part is not None and (part.shifts or "scale")
+        is_scaled = "scale" in (kind, self._arguments.get(name))
+        return {name: kind} if is_scaled else {}
+
     def actor_file(self) -> dict[str, Any]:
         """Return the content of an actor file: how to build the actor, as plain data, and the weights of `act`."""
         encoders = {"encoder": self.actor_encoder, "shared_encoder": self.shared_encoder}
@@ -272,8 +279,7 @@ class Acting(Construction):
                 **specification({k: v for k, v in self._arguments.items() if k not in LEARNING_ONLY | BUILT}),
                 "observation_space": specification(self.observation_space),
                 "device": "cpu",
-                # The default depends on the data, and an algorithm that takes over normalises as the other one did.
-                "normalize_observations": self.normalization is not None and (self.normalization.shifts or "scale"),
+                **self._kind_of_normalization(),
                 **{name: rebuilds(encoder) for name, encoder in encoders.items() if name in self._arguments},
             },
         }

@@ -147,6 +147,5 @@ class CQL(SAC):
         if self.critic_optimizer.num_updates > self.bc_steps:
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)
-        imitation = self.actor.log_prob(h.pi, batch.actions)
-        loss = batch.mean(self.temperature() * log_prob) - batch.recorded().mean(imitation)  # not of imagined actions
-        return loss, -batch.mean(log_prob.detach())
+        imitation = batch.recorded().mean(self.actor.log_prob(h.pi, batch.actions))  # not of imagined actions
+        return batch.mean(self.temperature() * log_prob) - imitation, -batch.mean(log_prob.detach())

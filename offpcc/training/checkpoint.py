@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
@@ -169,7 +170,8 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
     """
     if checkpoint["loop"].get("switch_step") is not None:
         experiment.go_online()
-    normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
+    if isinstance(experiment.algorithm, ActorCritic):  # other algorithms have no such settings
+        normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
     if began_with_networks:
         experiment.algorithm.begin_online()
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):

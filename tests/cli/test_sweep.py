@@ -223,7 +223,8 @@ def test_ray_chooses_the_gpu(here, monkeypatch):
     assert code == 2 and "Ray chooses the GPU" in err
 
 
-def test_why_a_task_failed_is_told(tmp_path):
+def test_why_a_task_failed_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_RUN_GROUP", "")
     error = RuntimeError("ray::train() (pid=1)")
     error.cause = FileNotFoundError("no such folder")
     assert sweep_ray._reason(error) == "FileNotFoundError: no such folder"
