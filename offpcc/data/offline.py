@@ -246,6 +246,11 @@ def load_unchanged(
 ) -> Dataset:
     """Load a dataset with its time limit and its range of actions, unchanged otherwise; see `load_dataset`."""
     if isinstance(source, Dataset):
+        if options.max_episode_steps is not None:
+            raise UserError(
+                f"dataset.max_episode_steps is {options.max_episode_steps}, but the data are a Dataset, whose episodes "
+                f"are known; give max_episode_steps to Dataset.from_arrays instead"
+            )
         data = source.with_range(options.action_range)
         return data if memory_limit is None else data.limited(memory_limit)
     return load_dataset(
@@ -346,7 +351,7 @@ def _facts(
         "name": data.name,
         "source": data.source,
         "mean_return": float(data.whole_returns.mean()),
-        "has_ends": bool((data.terminations | data.truncations)[data.stops - 1].any()),
+        "has_ends": bool((data.is_whole & (data.terminations | data.truncations)[data.stops - 1]).any()),
         "recorded_in": recorded_in(data.metadata, data.name),
         "is_shuffled": data.is_shuffled,
         "fingerprint": _hash([*_parts_of(data), data.actions, data.rewards, data.terminations, data.stops]),

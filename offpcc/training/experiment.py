@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -52,6 +53,7 @@ from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
+from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.training.evaluation import Evaluation
@@ -127,6 +129,7 @@ class Experiment:
     spec: RunSpec | None = None  # None for parts that were put together by hand
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
+    steps_per_epoch: int | None = None  # of the last `train`
     settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
     online: OnlinePhase | None = None  # the parts for the environment, after learning from the dataset
     imagination: Imagination | None = None  # the rollouts in a model
@@ -161,8 +164,8 @@ class Experiment:
             callbacks: see `run_fns.train`; called after those given to `build`.
             settings: arguments of `run_fns.train`, such as ``num_epochs``. They override those of the spec, also
                 in later calls, except ``num_epochs`` and ``stop_return``. ``num_epochs`` counts from the start. If it
-                is neither given nor bound, it is that of the last call: a finished training does nothing, and says
-                how to continue. In the first call it is `DEFAULT_EPOCHS`, and a line says so.
+                is neither given nor bound, both are those of the last call: a finished training does nothing, and
+                says how to continue. In the first call it is `DEFAULT_EPOCHS`, and a line says so.
 
         Raises:
             NonFiniteError: an update met NaN or infinity.
@@ -175,22 +178,34 @@ class Experiment:
         if not isinstance(callbacks, list | tuple):
             raise UserError(f"train.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
         refuse_unknown("train", settings, [*TRAIN_SETTINGS, "callbacks"])
+        callbacks = [as_callback(one, "train.callbacks") for one in callbacks]  # once, also for a run of two phases
         check_settings(**settings)
         settings = python_numbers(settings)
-        self.settings |= {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
+        given = set(settings)
+        kept = {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
+        kept = self.settings | kept
         bound = loading.resolve_bindings(train, may_lack=True) if self.spec is None else self.spec.training
-        settings = {**bound, **self.settings, **settings}
+        settings = {**bound, **kept, **settings}
         if "num_epochs" not in settings and self.asked is not None:
             settings["num_epochs"] = self.asked[0]
+            if "stop_return" not in given:
+                settings["stop_return"] = self.asked[1]
         elif "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
             note = describe_default(settings, self.recording is None)
+        with for_python():
+            self._check_start(settings["num_epochs"])
+        steps = settings["num_steps_per_epoch"]
+        if self.loop.epoch and self.steps_per_epoch not in (None, steps):
+            raise UserError(
+                f"train.num_steps_per_epoch is {steps}, but the {self.loop.epoch} epochs so far had "
+                f"{self.steps_per_epoch} steps, and all epochs are of one length; leave it out"
+            )
+        self.settings, self.steps_per_epoch = kept, steps
         asked = settings.get("num_epochs"), settings.get("stop_return")
         if self.asked not in (None, asked):
             self.loop.stopped = False
         self.asked = asked
-        with for_python():
-            self._check_start(settings["num_epochs"])
         num_epochs = self.num_epochs(settings)
         if self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
@@ -590,9 +605,11 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
     seen: tuple[spaces.Space[Any], spaces.Space[Any]] | None = None
-    frames, limit = 1, None
+    frames, limit, changes_rewards = 1, None, False
     if spec.env is not None:
         with opened(spec.make_env()) as example:
+            is_wrapped = bool(spec.env_options.wrappers)
+            changes_rewards = is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example))
             seen = example.observation_space, example.action_space
             frames = num_stacked(example)
             limit = None if example.spec is None else example.spec.max_episode_steps
@@ -611,7 +628,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     if spec.env is not None:
         make_env = functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True)
         for_tests = functools.partial(make_env, shows_state=False)
-        tests = Evaluation(for_tests, catalog.reference_returns(spec.env), spec.longest_episode)
+        references = None if changes_rewards else catalog.reference_returns(spec.env)
+        tests = Evaluation(for_tests, references, spec.longest_episode)
     interaction = online = imagination = None
     buffer: Any
 

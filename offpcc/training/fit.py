@@ -70,6 +70,7 @@ from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
     Callback,
+    as_callback,
     check_num_envs,
     check_settings,
     explain_no_updates,
@@ -146,6 +147,11 @@ def fit(
     if not isinstance(spec, RunSpec):
         raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")
     check_arguments("fit", rules_of(fit), {"resume": resume})
+    if not isinstance(callbacks, list | tuple):
+        raise UserError(f"fit.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
+    callbacks = [as_callback(one, "fit.callbacks") for one in callbacks]
+    if not callable(announce):
+        raise UserError(f"fit.announce is {format_value(announce)}; give a function of a text, such as print")
     if run_dir is not None and not str(run_dir):
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))

@@ -211,6 +211,9 @@ class Interaction:
             return None
         if not self.environments.replay_on_resume:
             return self._begin_anew(state)
+        if None in state["notes"]:  # saved after such a resume, before an episode began
+            self._begin_anew(state)
+            return None
         recalled = self.environments.restore(state["notes"])
         self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
         self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from offpcc.training.comparison import group_runs
 from offpcc.training.online import Loss, loss_at_switch, switch_of
+from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 from offpcc.utils.files import open_regular
@@ -225,11 +226,12 @@ class RunGroup(NamedTuple):
     folder: Path
     settings: str  # how they differ from other runs in the folder; "" if all are equal
     runs: list[Path]
+    played: str = ""  # their environment, if other runs in the folder have another one
 
     @property
     def environment(self) -> str:
         """The environment's name."""
-        return self.folder.parent.name
+        return self.played or self.folder.parent.name
 
     def __str__(self) -> str:
         return f"{self.folder} with {self.settings}" if self.settings else str(self.folder)
@@ -355,11 +357,26 @@ def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
     for folder in folders:
         for run in find_runs(folder):
             runs_of.setdefault(run.resolve().parent, {})[run.resolve()] = None
-    return [
-        RunGroup(folder, settings, runs)
-        for folder, found in runs_of.items()
-        for settings, runs in group_runs(list(found)).items()
-    ]
+    groups = []
+    for folder, found in runs_of.items():
+        alike: dict[tuple[str, str, str], list[Path]] = {}
+        for run in found:  # a folder that the user chose may have runs of all kinds
+            alike.setdefault(_kind_of(run), []).append(run)
+        for (env, algo, data), runs in alike.items():
+            kind = [algo, data] if len(alike) > 1 else []
+            groups += [
+                RunGroup(folder, ", ".join(filter(None, (*kind, settings))), some, env if len(alike) > 1 else "")
+                for settings, some in group_runs(runs).items()
+            ]
+    return groups
+
+
+def _kind_of(run: Path) -> tuple[str, str, str]:
+    """Return a run's environment, algorithm and data by its run.json; "" for what is unknown or not there."""
+    details = RunFolder.at(run).details()
+    data = details.get("dataset")
+    env, algo, name = details.get("env"), details.get("algo"), data.get("name") if isinstance(data, dict) else None
+    return str(env or ""), str(algo or ""), str(name or "")
 
 
 def labels_of(groups: Sequence[RunGroup]) -> list[str]:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import matplotlib.image
@@ -272,3 +273,17 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path):
     write_runs(tmp_path / "env" / "sac", "SAC.lr = = 3", {1: [1.0]})
     with pytest.raises(UserError, match=r"config\.gin:1: .* is not gin's syntax"):
         plot_runs([tmp_path], tmp_path / "c.png")
+
+
+def test_runs_of_different_tasks_and_data_in_one_folder_are_not_averaged(tmp_path):
+    """As `fit` writes them into folders that its user chose."""
+    facts = [("pendulum-v0", "sac", None), ("corridor-10-v0", "sac", None), ("pendulum-v0", "td3", None)]
+    facts += [(None, "td3_bc", {"name": "one"}), (None, "td3_bc", {"name": "other"}), ("pendulum-v0", "sac", None)]
+    for number, (env, algo, data) in enumerate(facts):
+        run = write_run(tmp_path / "runs" / str(number), [float(number), float(number)])
+        (run / "run.json").write_text(json.dumps({"env": env, "algo": algo, "dataset": data}))
+    found = plot_runs([tmp_path / "runs"], tmp_path / "curves.png")
+    unknown = tmp_path.name  # of a run without an environment, the folder's name
+    expected = {("pendulum-v0", 2, 2.5), ("corridor-10-v0", 1, 1.0), ("pendulum-v0", 1, 2.0), (unknown, 1, 3.0)}
+    assert {(one.environment, one.num_runs, one.final_mean) for one in found} == expected | {(unknown, 1, 4.0)}
+    assert len({(one.environment, one.label) for one in found}) == 5

@@ -1089,3 +1089,59 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
 def test_methods_of_other_libraries_get_a_hint(call, words):
     with pytest.raises(AttributeError, match=words.replace("(", r"\(")):
         call()
+
+
+def test_training_goes_on_as_it_was_asked_before():
+    """A call without `num_epochs` keeps the return to reach, and a refused call changes nothing."""
+    learner = offpcc.build(Drift, "sac", algorithm=SMALL)
+    quiet = Loggers([])
+    learner.train(quiet, num_epochs=3, stop_return=-1e9, stop_tests=1, **SHORT)
+    assert learner.loop.epoch == 1 and learner.loop.stopped
+    learner.train(quiet)
+    assert learner.loop.epoch == 1
+    with pytest.raises(UserError, match=r"num_epochs is 0"):
+        learner.train(quiet, num_epochs=0)
+    learner.train(quiet)
+    assert learner.loop.epoch == 1
+    with pytest.raises(UserError, match="num_steps_per_epoch is 50, but the 1 epochs so far had 210 steps"):
+        learner.train(quiet, num_epochs=2, num_steps_per_epoch=50)
+    learner.train(quiet, num_epochs=2)
+    assert (learner.loop.epoch, learner.loop.step) == (2, 420)
+
+
+def test_a_class_of_callbacks_is_built_once_for_two_phases(pendulum_file):
+    built = []
+
+    class Watch(Callback):
+        def __init__(self):
+            built.append(self)
+
+    learner = offpcc.build("pendulum-v0", "td3_bc", dataset=pendulum_file, then_env_steps=1_100, algorithm=SMALL)
+    short = {"num_steps_per_epoch": 1_100, "num_test_episodes_per_epoch": 1, "updates_per_step": 0.001}
+    learner.train(Loggers([]), callbacks=[Watch], num_epochs=1, **short)
+    assert learner.is_online and len(built) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"callbacks": lambda run: None}, r"fit\.callbacks is .* it has to be a list"),
+        ({"callbacks": [3]}, r"fit\.callbacks"),
+        ({"announce": None}, r"fit\.announce is None; give a function of a text"),
+    ],
+)
+def test_what_fit_cannot_call_is_refused_before_a_folder_is_made(given, words, tmp_path):
+    offpcc.configure("test/template_short.gin")
+    with pytest.raises(UserError, match=words):
+        fit(RunSpec.make("pendulum-p-v0", "sac", seed=1), tmp_path / "run", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_changed_rewards_have_no_normalised_score():
+    pytest.importorskip("mujoco")
+    clipped = ["make.wrappers = [@gymnasium.ClipReward]", "ClipReward.min_reward = -0.1"]
+    for bindings, has_score in (([], True), (clipped, False)):
+        offpcc.configure(None, *bindings)
+        learner = offpcc.build("hopper-mujoco-v0", "sac", algorithm=SMALL)
+        assert (learner.tests.references is not None) is has_score
+        learner.close()

@@ -54,10 +54,12 @@ def last_steps(
     next_observations: Column | None,
     name: str,
     is_sure: bool = False,
+    num_bytes: int = 0,
 ) -> LastSteps:
     """Return the last steps of all episodes. Sets `truncations` in place where `next_observations` jump.
 
-    `is_sure` says that the recorder is known to read next observations before each reset.
+    `is_sure` says that the recorder is known to read next observations before each reset. The first `num_bytes` of a
+    packed Dict observation are its numbers, see `PackedDict.num_vector_bytes`.
     """
     ends = terminations | truncations
     ends[-1] = True
@@ -70,13 +72,13 @@ def last_steps(
         )
         notices = [] if terminated.all() else [Notice("no next observations", text)]
         return LastSteps(stops, observations[stops - 1], terminated, notices)
-    final_observations, jumps = _read_last(next_observations, observations, ends, name)
+    final_observations, jumps = _read_last(next_observations, observations, ends, name, num_bytes)
     ends[jumps] = True
     stops = np.flatnonzero(ends) + 1
     last = LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), [])
     if not is_sure:
         # Pass the flags from before the jumps are marked: no reset follows a jump or the end of the recording.
-        last = without_resets(last, observations, terminations[stops - 1], truncations[stops - 1])
+        last = without_resets(last, observations, terminations[stops - 1], truncations[stops - 1], num_bytes)
     if len(jumps):
         truncations[jumps] = True
         text = (
@@ -87,12 +89,15 @@ def last_steps(
     return last
 
 
-def shows_ends(last: LastSteps, observations: Array) -> bool:
+def shows_ends(last: LastSteps, observations: Array, num_bytes: int = 0) -> bool:
     """Check whether `next_observations` were read before resets, so that they jump wherever an episode was cut."""
-    return bool(_lead_elsewhere(last, observations, np.arange(len(last.stops) - 1)).any())
+    episodes = np.arange(len(last.stops) - 1)
+    return bool(_lead_elsewhere(last, observations, episodes, episodes, num_bytes).any())
 
 
-def without_resets(last: LastSteps, observations: Array, terminated: Array, truncated: Array) -> LastSteps:
+def without_resets(
+    last: LastSteps, observations: Array, terminated: Array, truncated: Array, num_bytes: int = 0
+) -> LastSteps:
     """Return last steps without transitions across a reset, for recorders that may read after the reset.
 
     The next observation of such a step is the first observation of the next episode. If this is common enough (see
@@ -103,10 +108,15 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     """
     is_cut = truncated & ~terminated
     followed = np.flatnonzero((terminated | truncated)[:-1])
-    leads_there = ~_lead_elsewhere(last, observations, followed)
+    leads_there = ~_lead_elsewhere(last, observations, followed, followed, num_bytes)
     if not leads_there.any() or not is_cut.any():
         return last
     of_cut = is_cut[followed]
+    if of_cut.sum() >= ENOUGH and leads_there[of_cut].mean() < NEARLY:
+        cut = followed[of_cut]  # few distinct observations, as in a corridor, are often the first ones of any episode
+        chance = ~_lead_elsewhere(last, observations, cut, np.roll(cut, 1), num_bytes)
+        if leads_there[of_cut].mean() <= 2.0 * chance.mean():
+            return last
     judged = leads_there[of_cut] if of_cut.sum() >= ENOUGH else leads_there
     is_habit = bool(judged.any()) and judged.mean() >= HABIT
     lost = np.flatnonzero(is_cut) if is_habit else followed[leads_there & of_cut]
@@ -124,7 +134,7 @@ def without_resets(last: LastSteps, observations: Array, terminated: Array, trun
     return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])
 
 
-def _read_last(column: Column, observations: Array, ends: Array, name: str) -> tuple[Array, Array]:
+def _read_last(column: Column, observations: Array, ends: Array, name: str, num_bytes: int) -> tuple[Array, Array]:
     """Return the next observations at episode ends and jumps, and the steps of the jumps."""
     kept, jumps = [], []
     num_kept = 0
@@ -134,7 +144,7 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str) -> t
         check_finite(after, f"{name}: next_observations", rows.start)
         following = observations[rows.start + 1 : rows.stop + 1]
         jump = np.zeros(len(after), np.bool_)
-        jump[: len(following)] = _differ(after[: len(following)], following)
+        jump[: len(following)] = _differ(after[: len(following)], following, num_bytes)
         jump &= ~ends[rows]
         own = observations[rows]
         num_moving += int((_are_unlike(own[: len(following)], following) & ~ends[rows][: len(following)]).sum())
@@ -166,11 +176,12 @@ def _parts(episodes: Array, observations: Array) -> Iterator[Array]:
         yield episodes[start : start + rows]
 
 
-def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array) -> Array:
-    """Return a mask of the episodes whose last observation is not the first one of the next episode."""
-    final = last.final_observations
-    masks = (_differ(final[part], observations[last.stops[part]]) for part in _parts(episodes, observations))
-    return np.concatenate([np.zeros(0, np.bool_), *masks])
+def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array, before: Array, num_bytes: int) -> Array:
+    """Return a mask of the episodes whose last observation is not the first one of the episode after `before`."""
+    final, masks = last.final_observations, [np.zeros(0, np.bool_)]
+    for part in _parts(np.arange(len(episodes)), observations):
+        masks.append(_differ(final[episodes[part]], observations[last.stops[before[part]]], num_bytes))
+    return np.concatenate(masks)
 
 
 def _are_unlike(some: Array, others: Array) -> Array:
@@ -179,8 +190,11 @@ def _are_unlike(some: Array, others: Array) -> Array:
     return unlike
 
 
-def _differ(after: Array, following: Array) -> Array:
+def _differ(after: Array, following: Array, num_bytes: int = 0) -> Array:
     """Return a mask of the rows that differ by more than the tolerance."""
+    if num_bytes:
+        some, others = (np.ascontiguousarray(rows[:, :num_bytes]).view(np.float32) for rows in (after, following))
+        return _differ(some, others) | _are_unlike(after[:, num_bytes:], following[:, num_bytes:])
     differ = _are_unlike(after, following)
     places = np.flatnonzero(differ)
     if following.dtype.kind == "f" and len(places):

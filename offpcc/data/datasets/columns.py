@@ -103,6 +103,12 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
             )
         if key == "next_observations" and column.shape != shape:
             raise UserError(f"{name}: {key} of shape {column.shape}, but observations of shape {shape}; one is wrong")
+        kinds = {part.dtype == np.uint8 for part in (column, columns["observations"])}
+        if key == "next_observations" and len(shape) > 2 and len(kinds) > 1:
+            raise UserError(
+                f"{name}: observations are {columns['observations'].dtype}, but {key} are {column.dtype}; images need "
+                f"one type and one scale in both"
+            )
         if key == "actions" and (len(column.shape) > 2 or column.shape[1:] == (0,)):
             raise UserError(f"{name}: actions of shape {column.shape}; it has to be (steps, numbers of one action)")
         if key in ("rewards", "terminations", "truncations") and column.shape[1:] not in ((), (1,)):

@@ -357,11 +357,14 @@ class Dataset:
         num_whole = None if are_episodes else num_whole_episodes(metadata, name)
         following = columns.pop("next_observations", None)
         is_sure = are_episodes or num_whole is not None
-        last = last_steps(observations, terminations, truncations, following, name, is_sure)
+        num_bytes = 0 if space is None else space.num_vector_bytes
+        last = last_steps(observations, terminations, truncations, following, name, is_sure, num_bytes)
+        if flags is None and not limit:  # jumps are the only sign of a time limit
+            is_end = terminations | truncations
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
         notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
-        if flags is None and (limit or following is None or not shows_ends(last, observations)):
+        if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
             text = "an episode that a time limit ended continues in the next one, unless max_episode_steps is given"
             if limit:
                 text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
@@ -940,13 +943,22 @@ def save_dataset(data: Dataset, file: Path) -> None:
     if data.action_range is not None:
         low, high = (np.asarray(bound, np.float32).reshape(-1).tolist() for bound in data.action_range)
         settings |= {"action_low": low, "action_high": high}
-    if data.discrete_actions:
+    else:
+        settings.pop(NUM_ACTIONS, None)
+    if data.discrete_actions and data.action_range is not None:  # else the largest recorded action is not the last one
         first, num = data.choices()
         settings |= {"action_low": [first], "action_high": [first + num - 1], NUM_ACTIONS: num}
     num_whole = int(data.is_whole[order].sum())
     try:
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         numbers = {"num_steps": int(lengths.sum()), "num_whole": num_whole}
-        write_recording(file, episodes(), **numbers, settings=settings, space=data.observation_space)
+        write_recording(
+            file,
+            episodes(),
+            **numbers,
+            settings=settings,
+            space=data.observation_space,
+            is_discrete=data.discrete_actions,
+        )
     except OSError as error:
         raise UserError(f"{file} cannot be written ({first_line(error)}); give a file elsewhere") from error

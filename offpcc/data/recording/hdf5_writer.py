@@ -38,6 +38,7 @@ def write_recording(
     num_whole: int,
     settings: Mapping[str, Any],
     space: PackedDict | None = None,
+    is_discrete: bool = False,
     num_frames: int = 0,
 ) -> list[float]:
     """Write episodes to a file, a few at a time. The file appears only when it is complete.
@@ -53,6 +54,7 @@ def write_recording(
         num_whole: Number of episodes that ended.
         settings: Settings of the recording, which are saved as metadata.
         space: The space of Dict observations, whose entries become arrays of their own, such as "observations/camera".
+        is_discrete: Whether actions are whole numbers, though `settings` do not say how many there are.
         num_frames: Number of frames in all episodes, if `settings` say that observations are stacks of frames.
 
     Returns:
@@ -67,7 +69,7 @@ def write_recording(
     with replacing(file) as temporary, Output(temporary) as output, h5py.File(output, "w") as recorded:
         for name, value in {**settings, NUM_WHOLE: num_whole}.items():
             recorded[f"metadata/{name}"] = np.asarray(value, np.float32) if isinstance(value, list) else value
-        kind = np.int64 if NUM_ACTIONS in settings else np.float32
+        kind = np.int64 if is_discrete or NUM_ACTIONS in settings else np.float32
         for some in batches(episodes, BLOCK_BYTES):
             columns = {
                 "actions": [np.asarray(episode.actions, kind) for episode in some],

@@ -14,9 +14,10 @@ from gymnasium.spaces import Discrete
 
 from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
+from offpcc.data.datasets.frame_stacks import FRAME_STACK
 from offpcc.data.datasets.minari import ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
-from offpcc.data.recording.metadata import latest, stored_stack
+from offpcc.data.recording.metadata import latest
 from offpcc.envs.wrappers import UnitAction, raw_actions
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import check_folder
@@ -78,7 +79,8 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
 
     dataset: Any = None
     space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
-    is_discrete, stack = isinstance(raw_actions(env), Discrete), stored_stack(env)
+    is_discrete = isinstance(raw_actions(env), Discrete)
+    stack = int(read_finished(file)[0].get(FRAME_STACK, 1))  # joined recordings have whole stacks
     seeds = map(reset_seed, itertools.count())
     for episodes in batches(read_episodes(file), BLOCK_BYTES):
         buffers = [

@@ -12,6 +12,7 @@ from recordings import flags, following, recorded, texts
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load_dataset, qlearning_dataset
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
+from offpcc.data.offline import DatasetOptions, read
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
 from offpcc.utils.errors import UserError
@@ -358,3 +359,81 @@ def test_no_cut_episode_of_real_recordings_leads_to_a_start(name):
     assert len(cut) >= 7
     spread = np.abs(starts - starts.mean(0)).max()
     assert np.abs(cut - starts.mean(0)).max(axis=1).min() > 10 * spread
+
+
+def test_few_distinct_observations_are_no_recorder_that_reads_after_resets():
+    """In a corridor, the last observation is often the first one of any episode."""
+    draw, parts = np.random.default_rng(0), []
+    for _ in range(50):
+        seen = np.eye(2, dtype=np.float32)[draw.integers(0, 2, 11)]
+        rewards, ends = np.zeros(10), flags(10, 9)
+        rewards[-1] = 1.0
+        parts.append(
+            {"observations": seen[:-1], "next_observations": seen[1:], "rewards": rewards, "truncations": ends}
+        )
+    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    data = Dataset.from_arrays(**joined, actions=np.zeros((500, 1)), terminations=np.zeros(500, bool))
+    assert data.is_transition.all() and len(data.lengths) == 50
+
+
+def test_episodes_that_jumps_alone_show_are_whole():
+    """Without timeouts, the best episodes would be those that failed."""
+    observations, following, terminations = [], [], []
+    for number in range(20):
+        length, start = (200, 1_000.0 * number) if number % 2 else (20, 1_000.0 * number)
+        seen = (start + np.arange(length + 1, dtype=np.float32))[:, None]
+        observations.append(seen[:-1])
+        following.append(seen[1:])
+        terminations.append(flags(length, *([] if number % 2 else [length - 1])))
+    steps = sum(map(len, observations))
+    data = Dataset.from_arrays(
+        observations=np.concatenate(observations), next_observations=np.concatenate(following),
+        terminations=np.concatenate(terminations), actions=np.zeros((steps, 1)), rewards=np.ones(steps),
+    )  # fmt: skip
+    assert set(data.whole_returns) == {20.0, 200.0}
+    assert set(data.best(0.4).returns) == {200.0}
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_rounding_of_next_observations_is_no_jump(as_dict):
+    seen = np.cumsum(np.random.default_rng(0).normal(size=(101, 3)), 0).astype(np.float32)
+    following = seen[1:] * np.float32(1 + 1e-6)
+    arrays = {"observations": seen[:-1], "next_observations": following}
+    if as_dict:
+        arrays = {name: {"a": array[:, :1], "b": array[:, 1:]} for name, array in arrays.items()}
+    data = Dataset.from_arrays(
+        **arrays, actions=np.zeros((100, 1)), rewards=np.zeros(100), terminations=flags(100), truncations=flags(100, 99)
+    )
+    assert len(data.lengths) == 1
+
+
+def test_images_of_two_scales_are_refused():
+    images = np.random.default_rng(0).integers(0, 255, (11, 1, 8, 8), np.uint8)
+    with pytest.raises(
+        UserError, match="observations are uint8, but next_observations are float64; images need one type"
+    ):
+        Dataset.from_arrays(
+            observations=images[:-1], next_observations=images[1:] / 255.0, actions=np.zeros((10, 1)),
+            rewards=np.zeros(10), terminations=flags(10, 9),
+        )  # fmt: skip
+
+
+def test_the_recordings_own_cut_is_no_end_of_an_episode(tmp_path):
+    given = recorded(9)
+    data = Dataset.from_arrays(**{**given, "terminations": flags(9)})
+    for source in (data, tmp_path / "saved.hdf5"):
+        if source is not data:
+            data.save(source)
+        assert not read(source).has_ends
+    with pytest.raises(UserError, match=r"give max_episode_steps to Dataset\.from_arrays instead"):
+        read(data, options=DatasetOptions(max_episode_steps=3))
+
+
+def test_the_number_of_discrete_actions_stays_open_in_a_file(tmp_path):
+    """The recorded ones may lack the last action."""
+    draw = np.random.default_rng(0)
+    given = {**recorded(40), "terminations": flags(40, 39), "actions": draw.integers(0, 3, 40)}
+    Dataset.from_arrays(**given).save(file := tmp_path / "d.hdf5")
+    data = load_dataset(file)
+    assert data.discrete_actions and data.action_range is None
+    np.testing.assert_array_equal(data.actions[:, 0], given["actions"])
