@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
+from offpcc.config.bindings import parameters
 from offpcc.config.registry import from_specification
 from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import NumEnvs, check_arguments, format_value, rules_of
@@ -274,6 +275,9 @@ def build_actor(
         differing |= {} if seed is None else {"seed": seed}
         try:
             with GLOBAL_LOCK:  # gin notes what is built, which another thread may be reading
+                known = parameters(from_specification({"reference": content["algorithm"]["class"]}))
+                # An actor file lacks what only updates use, and gin's bindings of this moment must not fill it in.
+                differing |= {only: None for only in ("critic_inputs", "fused") if only in known}
                 algorithm: ActorCritic = from_specification(content["algorithm"], device=device, **differing)
         except UserError as error:
             raise UserError(f"{source}: {error.message}") from error

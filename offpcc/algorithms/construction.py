@@ -619,6 +619,7 @@ class DeterministicPolicy:
 
     action_dim: int
     noise_scale: float
+    _arguments: dict[str, Any]
 
     def __init__(self, *args: Any, action_noise: NonnegativeNumber = 0.1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -632,6 +633,7 @@ class DeterministicPolicy:
     @action_noise.setter
     def action_noise(self, value: float) -> None:
         self.noise_scale = value
+        self._arguments = {**self._arguments, "action_noise": value}  # an actor file has it
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """Return a deterministic policy."""

@@ -97,8 +97,9 @@ class Optimizer:
     Args:
         groups: pairs of parameters and their learning rate, a number or a schedule.
         max_grad_norm: if given, the gradients of all groups together are clipped to this norm.
-        weight_decay: decoupled weight decay (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101) of all parameters: a
-            step also subtracts the learning rate times this share of a parameter.
+        weight_decay: decoupled weight decay (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101): a step also subtracts
+            the learning rate times this share of a parameter. Parameters with an attribute ``no_decay = True`` have
+            none: towards 0, the eigenvalues of an LRU forget, and a log standard deviation grows.
 
     Attributes:
         num_updates: number of steps, without skipped ones, since the last `restart`.
@@ -197,6 +198,7 @@ class ParameterGroup:
     def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:
         self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
         self.latest_rate = rate(0) if callable(rate) else rate
+        self.decays = [weight_decay > 0.0 and not getattr(p, "no_decay", False) for p in self.parameters]
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
         self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
@@ -225,9 +227,15 @@ class ParameterGroup:
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        options = {"lr": self.latest_rate, "weight_decay": self.weight_decay, **ADAM, "found_inf": found_inf}
-        step = torch_private.fused_adamw_ if self.weight_decay else torch_private.fused_adam_
-        step(parameters, gradients, means, squares, [], steps, **options)
+        options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
+        columns = parameters, gradients, means, squares, steps
+        for decays in (True, False):
+            own = [i for i, number in enumerate(reached) if self.decays[number] is decays]
+            if not own:
+                continue
+            *some, counted = columns if len(own) == len(reached) else ([part[i] for i in own] for part in columns)
+            step = torch_private.fused_adamw_ if decays else torch_private.fused_adam_
+            step(*some, [], counted, weight_decay=self.weight_decay if decays else 0.0, **options)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""

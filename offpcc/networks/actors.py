@@ -105,6 +105,7 @@ class GaussianActor(nn.Module):
         super().__init__()
         self.net = head(summary_dim, hidden_dims, action_dim)
         self.log_std = nn.Parameter(torch.zeros(action_dim))
+        self.log_std.no_decay = True  # type: ignore[attr-defined]
         self.log_std_bounds = log_std_bounds
 
     def forward(self, summary: Tensor) -> tuple[Tensor, Tensor]:

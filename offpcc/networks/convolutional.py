@@ -9,11 +9,11 @@ from offpcc.config.registry import configurable
 from offpcc.config.validation import Size, Sizes
 from offpcc.core import DictShape, State, has_images
 from offpcc.networks.encoders import (
-    Builder,
     Encoder,
     Identity,
     Inputs,
     InputShape,
+    MemorylessBuilder,
     UnsuitedEncoderError,
     build_encoder,
 )
@@ -48,7 +48,7 @@ class Convolutional(Encoder):
         kernels: Sizes = (3, 3, 3, 3),
         strides: Sizes = (2, 1, 1, 1),
         feature_dim: Size | None = 50,
-        vector_encoder: Builder = Identity,
+        vector_encoder: MemorylessBuilder = Identity,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)

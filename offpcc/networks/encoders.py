@@ -151,6 +151,17 @@ def _without_parentheses(value: Any) -> str:
 Builder = Annotated[EncoderBuilder, Rule("an encoder class such as @Recurrent", _builds_encoders, _without_parentheses)]
 
 
+def _builds_memoryless(value: Any) -> bool:
+    cls = value.func if isinstance(value, functools.partial) else value
+    return _builds_encoders(value) and getattr(cls, "memoryless", True) is not False
+
+
+MemorylessBuilder = Annotated[
+    EncoderBuilder,
+    Rule("an encoder class without memory, such as @Convolutional", _builds_memoryless, _without_parentheses),
+]
+
+
 @configurable
 class PassThrough(Encoder):
     """Encoder that returns observations of any shape unchanged, for the next encoder."""

@@ -11,10 +11,10 @@ from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
 from offpcc.networks.cells import CELLS, Cell, CellBuilder, run_chunked
 from offpcc.networks.encoders import (
-    Builder,
     Encoder,
     Inputs,
     InputShape,
+    MemorylessBuilder,
     PassThrough,
     build_encoder,
     vector,
@@ -58,7 +58,7 @@ class Recurrent(Encoder):
         cell: CellChoice = "lstm",
         hidden_dim: Size = 256,
         num_layers: NumParts = 2,
-        feature_extractor: Builder = PassThrough,
+        feature_extractor: MemorylessBuilder = PassThrough,
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)

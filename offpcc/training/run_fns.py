@@ -36,7 +36,7 @@ from offpcc.training.metrics import (
     warn_no_updates,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, format_error, warn_of_data
+from offpcc.utils.errors import UserError, format_error, print_to_stderr, warn_of_data
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
@@ -278,6 +278,12 @@ def train(
             values["train/dropped_episodes"] = interaction.num_dropped
         names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
         row: dict[str, float | None] = {name: values.get(name) for name in names}
+        lost = [name.removeprefix("update/") for name in values if name.startswith("update/") and name not in names]
+        if lost and loop.epoch == 1:
+            print_to_stderr(
+                f"{type(algorithm).__name__} returns the statistics {', '.join(lost)}, which its stat_names lacks, so "
+                f"they are in no table; add them there"
+            )
         tested_return = row["test/return"]
         if tested_return is not None:
             better = loop.best_return is None or tested_return > loop.best_return

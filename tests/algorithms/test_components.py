@@ -11,6 +11,7 @@ from torch import nn
 
 from offpcc.algorithms.components import RunningNormalization, Temperature
 from offpcc.algorithms.optim import CosineDecay, LinearDecay, Optimizer, PolyakAverage
+from offpcc.networks import InputShape, Recurrent
 from offpcc.networks.noise import Noise
 
 CPU = torch.device("cpu")
@@ -369,3 +370,26 @@ def test_noise_does_not_repeat_the_numbers_that_initial_weights_came_from():
     noise = Noise(3, torch.device("cpu")).normal(torch.zeros(5))
     torch.manual_seed(3)
     assert not torch.equal(noise, torch.randn(5))
+
+
+def test_weight_decay_spares_what_says_so():
+    """AdamW of the others, Adam of these, with one learning rate; a copy of the optimizer knows them, too."""
+    torch.manual_seed(0)
+    ours, theirs = ([nn.Parameter(torch.ones(3) * n) for n in (1, 2, 3)] for _ in range(2))
+    ours[1].no_decay = True
+    optimizer = copy.deepcopy(Optimizer([(ours, 0.1)], weight_decay=0.5))
+    groups = [{"params": [theirs[0], theirs[2]], "weight_decay": 0.5}, {"params": [theirs[1]], "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(groups, lr=0.1)
+    for _ in range(4):
+        for parameters, step in ((optimizer.parameters, optimizer.minimize), (theirs, None)):
+            loss = sum((parameter**3).sum() for parameter in parameters)
+            if step is not None:
+                step(loss)
+            else:
+                reference.zero_grad()
+                loss.backward()
+                reference.step()
+    for one, other in zip(optimizer.parameters, theirs, strict=True):
+        torch.testing.assert_close(one, other)
+    memory = Recurrent(InputShape((2,), 1), cell="lru", hidden_dim=4, num_layers=2)
+    assert sum(getattr(parameter, "no_decay", False) for parameter in memory.parameters()) == 2 * 3

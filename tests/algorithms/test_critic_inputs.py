@@ -7,8 +7,9 @@ from gymnasium.spaces import Box, Dict
 from references import GAMMA, NAN, SPACES, assert_same, build, data, gaussian, q_value, read
 from test_contract import ACTIONS, IMAGES, VECTORS, WITH_CRITICS, act_along, assert_equal, moved, parameters
 
-from offpcc.algorithms import ALGORITHMS, BC, BCQ, IQL, MBPO, SAC
+from offpcc.algorithms import ALGORITHMS, BC, BCQ, IQL, MBPO, SAC, TD3
 from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.config import loading
 from offpcc.core import Batch, PackedDict
 from offpcc.data import ReplayBuffer
 from offpcc.utils.errors import UserError
@@ -262,3 +263,18 @@ def test_only_a_critic_with_the_state_explains_the_return():
     assert unexplained("history") > 0.7  # the variance of the coin is 1
     assert unexplained(BOTH) < 0.05
     assert unexplained(ALONE) < 0.05
+
+
+@pytest.mark.parametrize("binding", ["SAC.critic_inputs = 'state'", "SAC.fused = True"])
+def test_bindings_of_learning_do_not_reach_an_actor_that_is_loaded(binding, tmp_path):
+    agent = SAC(VECTORS, ACTIONS, hidden_dims=(8,), actor_layer_norm=True)
+    save_actor(agent, tmp_path / "actor.pt")
+    loading.load_gin_config(None, [binding])
+    assert load_actor(tmp_path / "actor.pt").space_shape == agent.space_shape
+
+
+def test_an_actor_file_has_the_noise_of_the_moment(tmp_path):
+    agent = TD3(VECTORS, ACTIONS, hidden_dims=(8,))
+    agent.action_noise = 0.7
+    save_actor(agent, tmp_path / "actor.pt")
+    assert load_actor(tmp_path / "actor.pt").noise_scale == 0.7

@@ -110,6 +110,7 @@ AMOUNT = "it has to be a number, 0 or more"
 FLAG = "it has to be True or False"
 SCALING = 'it has to be True, False or "scale"'
 ENCODER = "it has to be an encoder class such as @Recurrent"
+WITHOUT_MEMORY = "it has to be an encoder class without memory, such as @Convolutional"
 OR_NONE = ", or None"
 
 REFUSED = [
@@ -244,8 +245,8 @@ REFUSED = [
         PassThrough(InputShape((3,), 2)),
         "PassThrough(); write @PassThrough without parentheses",
     ),
-    (Recurrent, "feature_extractor", None, f"None; {ENCODER}"),
-    (Convolutional, "vector_encoder", None, f"None; {ENCODER}"),
+    (Recurrent, "feature_extractor", None, f"None; {WITHOUT_MEMORY}"),
+    (Convolutional, "vector_encoder", None, f"None; {WITHOUT_MEMORY}"),
     (MinGRU, "expansion", 1.5, f"1.5; {COUNT}"),
     (MinGRU, "horizon", 0, f"0; {COUNT}"),
     (LRU, "state_dim", 0, f"0; {COUNT}{OR_NONE}"),

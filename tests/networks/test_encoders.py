@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from offpcc.config import loading
 from offpcc.core import Batch
 from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
 from offpcc.networks.cells import CELLS, Cell
@@ -399,3 +400,10 @@ def test_what_is_known_at_t_is_the_action_and_reward_before():
     assert [x.shape[1] for x in inputs] == [T + 1] * 3
     assert all(torch.equal(a, b[:, 1:3]) for a, b in zip(inputs.steps(1, 3), inputs, strict=True))
     assert all(torch.equal(a, b[:, -1:]) for a, b in zip(inputs.steps(-1, None), inputs, strict=True))
+
+
+def test_a_memory_within_a_memory_is_refused():
+    """Its class would be built by itself, without an end."""
+    loading.load_gin_config(None, ["Recurrent.feature_extractor = @Recurrent"])
+    with pytest.raises(UserError, match="it has to be an encoder class without memory, such as @Convolutional"):
+        Recurrent(InputShape((3,), 1))

@@ -25,6 +25,7 @@ from test_resume import assert_same
 import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.config import loading
+from offpcc.config.registry import configurable
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.faults import EnvironmentFault
@@ -1145,3 +1146,20 @@ def test_changed_rewards_have_no_normalised_score():
         learner = offpcc.build("hopper-mujoco-v0", "sac", algorithm=SMALL)
         assert (learner.tests.references is not None) is has_score
         learner.close()
+
+
+def test_statistics_that_no_column_names_are_told(capsys):
+    @configurable
+    class TellingSAC(offpcc.algorithms.SAC):
+        """SAC with one statistic more."""
+
+        def inner_update(self, batch):
+            return {**super().inner_update(batch), "extra": torch.zeros(())}
+
+    learner = offpcc.build(Drift, "TellingSAC", algorithm=SMALL)
+    learner.train(Loggers([]), num_epochs=2, updates_per_step=0.1, **SHORT)
+    err = capsys.readouterr().err
+    assert err.count("TellingSAC returns the statistics extra, which its stat_names lacks") == 1
+    learner = offpcc.build(Drift, "td3", algorithm=SMALL, buffer_class=offpcc.data.PrioritizedReplayBuffer)
+    learner.train(Loggers([]), num_epochs=1, updates_per_step=0.1, **SHORT)
+    assert "stat_names" not in capsys.readouterr().err

@@ -79,6 +79,8 @@ class LRULayer(nn.Module):
         self.nu = nn.Parameter((-0.5 * modulus_squared.log()).log())
         self.theta = nn.Parameter(phase.log())
         self.gamma = nn.Parameter(0.5 * (1.0 - modulus_squared).log())
+        for parameter in (self.nu, self.theta, self.gamma):
+            parameter.no_decay = True  # type: ignore[attr-defined]
         self.B = nn.Linear(num_in, 2 * num, bias=False)
         self.C = nn.Linear(2 * num, hidden_dim, bias=False)
         self.gate = nn.Linear(hidden_dim, hidden_dim)
