@@ -480,6 +480,8 @@ def test_stop_return_ends_a_run_and_a_resumed_one_stays_ended(quick, tmp_path):
     assert len(rows(run_folder(tmp_path))) == 2
     code, out, _ = quick("sac", "--resume", bindings=bindings)
     assert code == 0 and "is finished" in out
+    code, out, err = quick("sac", "--resume", bindings=[bindings[0], "train.num_epochs=6"])  # more epochs: it goes on
+    assert code == 0 and "is finished" not in out and len(rows(run_folder(tmp_path))) == 3, err
 
 
 @offpcc.configurable

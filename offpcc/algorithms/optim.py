@@ -198,7 +198,7 @@ class ParameterGroup:
     def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:
         self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
         self.latest_rate = rate(0) if callable(rate) else rate
-        self.decays = [weight_decay > 0.0 and not getattr(p, "no_decay", False) for p in self.parameters]
+        self.decays = [bool(weight_decay) and not getattr(p, "no_decay", False) for p in self.parameters]
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
         self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
@@ -230,7 +230,7 @@ class ParameterGroup:
         options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
         for decays in (True, False):
-            own = [i for i, number in enumerate(reached) if self.decays[number] is decays]
+            own = [i for i, number in enumerate(reached) if self.decays[number] == decays]
             if not own:
                 continue
             *some, counted = columns if len(own) == len(reached) else ([part[i] for i in own] for part in columns)

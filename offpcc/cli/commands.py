@@ -125,6 +125,7 @@ def run_check(
             "model": model,
             "steps": steps,
             "longest_episode": longest_episode,
+            "dataset_fraction": None if dataset_fraction == 1.0 else dataset_fraction,
         }
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
@@ -140,10 +141,9 @@ def run_check(
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
         return check_model_quality(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
     if dataset is not None:
-        if not env:
-            reject_unused_options(
-                "--env", steps=(steps, None), longest_episode=(longest_episode, None), seed=(seed, None)
-            )
+        for name, value in {"steps": steps, "longest_episode": longest_episode, "seed": seed}.items():
+            if value is not None:
+                raise UserError(f"--{name} {value} has no effect with --dataset, of which all is read; leave it out")
         return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps)
     if env is None:
         raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
@@ -286,8 +286,10 @@ def run_evaluate(
     """
     given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads)
     if forever:
-        unused = {"from_data": from_data, "json": json_output, "episodes": episodes != EPISODES and episodes}
-        if wrong := [name for name, value in unused.items() if value not in (None, False)]:
+        unused: dict[str, Any] = {"from_data": from_data, "json": json_output or None}
+        unused |= {"episodes": None if episodes == EPISODES else episodes, "fqe_updates": fqe_updates}
+        unused |= {"fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
+        if wrong := [name for name, value in unused.items() if value is not None]:
             raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")
         return play_forever(folder, env, seed, config, modules, device, threads, render)
     reject_unused_options("--forever", render=(render, False))

@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TextIO
 
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, print_to_stderr
+from offpcc.utils.errors import UserError, command_line, drop_output, print_to_stderr
 
 
 class PrefixedStream(io.TextIOBase):
@@ -26,10 +26,13 @@ class PrefixedStream(io.TextIOBase):
     def write(self, text: str) -> int:
         """Write the lines that `text` completes; keep the rest. A line is written in one call, so lines never mix."""
         *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._stream.write(f"{self._prefix}{line}\n" if line else "\n")
-        if lines:
-            self._stream.flush()
+        try:
+            for line in lines:
+                self._stream.write(f"{self._prefix}{line}\n" if line else "\n")
+            if lines:
+                self._stream.flush()
+        except OSError:  # nobody reads it any more; the run goes on
+            drop_output(self._stream.fileno())
         return len(text)
 
     def close_line(self) -> None:

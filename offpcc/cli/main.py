@@ -22,7 +22,7 @@ from offpcc.cli.names import ALGORITHMS, ENVIRONMENTS
 from offpcc.cli.options import COMMANDS, OF_COMMAND, OPTIONS, TAKES
 from offpcc.config.synonyms import option_hint
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, similar
+from offpcc.utils.errors import UserError, command_line, drop_output, similar
 
 ELSEWHERE = {  # options that users may expect of a command, but that it does not have
     (
@@ -53,8 +53,12 @@ def main(words: Sequence[str] | None = None) -> int:
             check_variables()
             command, options = parse(sys.argv[1:] if words is None else words)
             code: int = _find(command)(**options)
-            if command != "train":  # the result of training does not depend on the reader of its output
+            try:
                 sys.stdout.flush()
+            except OSError:
+                if command != "train":  # the result of training does not depend on the reader of its output
+                    raise
+                drop_output()
         except (UserError, signals.Interrupted) as error:
             code = error.report()
         except KeyboardInterrupt:  # raised by code outside offpcc

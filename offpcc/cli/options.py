@@ -63,7 +63,8 @@ COMMANDS = {  # the module of each command, and its help
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--address": {
         "metavar": "ADDRESS",
-        "help": "Train the runs on the machines of this Ray cluster: auto, or HOST:PORT. It needs the extra ray.",
+        "help": "Train the runs on the machines of this Ray cluster: auto, or HOST:PORT, on their CPUs; with --device "
+        "cuda, each takes a GPU. It needs the extra ray.",
     },
     "--average": {
         "type": arguments.positive,

@@ -132,7 +132,7 @@ def frames(model: ToyModel, num_updates: int) -> Iterator[NDArray[np.uint8]]:
 
     for number in range(num_updates + 1):
         signals.poll()
-        if number % UPDATES_PER_FRAME == 0:
+        if number % UPDATES_PER_FRAME == 0 or number == num_updates:
             with matplotlib.rc_context(STYLE):
                 canvas: Any = FigureCanvasAgg(draw_predictions(model, number))
                 canvas.draw()

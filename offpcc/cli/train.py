@@ -29,7 +29,7 @@ from offpcc.training.spec import (
     run_label,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, drop_output
 from offpcc.utils.paths import check_folder, refuse_link
 
 
@@ -154,15 +154,21 @@ def train_one(options: TrainOptions, run_id: int) -> None:
             stop.message += f"; to go on: {resume_command(options, left)}"
         raise
     if result.was_finished:
-        print(f"to train another:\n  {command(options, folder, folder.next_free_id())}")
+        _announcing("")(f"to train another:\n  {command(options, folder, folder.next_free_id())}")
 
 
 def _announcing(note: str) -> Callable[[str], None]:
-    """Return a function that prints texts. Before the first one, it prints a note, unless this is ""."""
+    """Return a function that prints texts. Before the first one, it prints a note, unless this is "".
+
+    Training goes on if nobody reads the output any more: a closed terminal, or `head`.
+    """
     notes = [note] if note else []
 
     def announce(text: str) -> None:
-        print(*notes, text, sep="\n", flush=True)
+        try:
+            print(*notes, text, sep="\n", flush=True)
+        except OSError:
+            drop_output()
         notes.clear()
 
     return announce

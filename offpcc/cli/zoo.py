@@ -35,6 +35,8 @@ def run_zoo(action: str, name: str | None, out: Path | None, episodes: int) -> i
     if action == "list":
         if name is not None:
             raise UserError(f"`offpcc zoo list` takes no name, but got {shown(name)}; leave it out")
+        if out is not None:
+            raise UserError(f"--out {out} has no effect on `offpcc zoo list`, which writes nothing; leave it out")
         print_table()
     elif name is None:
         raise UserError(f"`offpcc zoo {action}` needs the name of an agent: {', '.join(entries())}")

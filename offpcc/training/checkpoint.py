@@ -153,8 +153,9 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
 
 
 def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
-    """Check whether the run of a checkpoint is finished."""
-    return bool(checkpoint["loop"]["stopped"]) or checkpoint["loop"]["epoch"] >= num_epochs
+    """Check whether the run of a checkpoint is finished; with more epochs, one that reached `stop_return` goes on."""
+    loop = checkpoint["loop"]
+    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and num_epochs <= checkpoint["num_epochs"])
 
 
 def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: bool = False) -> list[str]:
@@ -390,6 +391,7 @@ def load(
         for message in _load(content, experiment):
             print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
+    experiment.steps_per_epoch = content.get("steps_per_epoch")
     return experiment
 
 

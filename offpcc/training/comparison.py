@@ -197,9 +197,9 @@ def hash_settings(settings: Settings) -> str:
 
 
 def stops_alike(old: Settings, new: Settings) -> bool:
-    """Check whether settings that `are_same` ignores, but a resumed run keeps, are the same where both have them."""
-    names = [name for name in old.keys() & new.keys() if ".".join(name.split(".")[-2:]) in NOT_LEARNED_FROM]
-    return all(_comparable(old[name]) == _comparable(new[name]) for name in names)
+    """Check whether settings that `are_same` ignores, but a resumed run keeps, are the same, or their defaults."""
+    names = [name for name in old.keys() | new.keys() if ".".join(name.split(".")[-2:]) in NOT_LEARNED_FROM]
+    return all(_comparable(_value(old, name)) == _comparable(_value(new, name)) for name in names)
 
 
 def _comparable(value: str | None) -> str:

@@ -71,6 +71,7 @@ from offpcc.training.run_fns import (
     AnyCallback,
     Callback,
     as_callback,
+    check_num_envs,
     check_num_epochs,
     check_settings,
     columns_of,
@@ -196,6 +197,8 @@ class Experiment:
         with for_python():
             self._check_start(settings["num_epochs"])
         steps = settings["num_steps_per_epoch"]
+        for played in (self.interaction, self.online.interaction if self.online is not None else None):
+            check_num_envs(played, steps)
         if self.loop.epoch and self.steps_per_epoch not in (None, steps):
             raise UserError(
                 f"train.num_steps_per_epoch is {steps}, but the {self.loop.epoch} epochs so far had "
@@ -341,6 +344,7 @@ class Experiment:
             "config": self.config,
             "settings": {**self.settings},
             "asked": self.asked,
+            "steps_per_epoch": self.steps_per_epoch,
             "spec": {
                 "env": spec.env,
                 "has_function": spec.env_function is not None,

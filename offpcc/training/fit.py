@@ -522,6 +522,7 @@ def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: boo
         if plan.checkpoint is not None:
             began_with_networks = (spec.init or folder.details().get("init")) is not None
             messages += checkpoints.resume(plan.checkpoint, experiment, began_with_networks)
+            loop.stopped = False  # a run that reached `stop_return` and is not over got more epochs
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
                 messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")

@@ -11,7 +11,7 @@ import numpy as np
 
 from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
 from offpcc.training.plotting import Array, Curve, NoRunsError, RunGroup, Summary, groups_of, labels_of, mean_over_runs
-from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 IMITATION = "bc"
@@ -47,6 +47,10 @@ def place_of(group: RunGroup) -> tuple[str, str]:
     for task in (group.environment, name):
         if match := TASK.fullmatch(task):
             return match[1] + match[3], match[2]
+    env = RunFolder.at(group.runs[0]).details().get("env")
+    start = f"{path_part(env)}_from_" if isinstance(env, str) and env else ""
+    if start and group.environment.startswith(start):  # the label of a run from data, perhaps of a part of them
+        return str(env), group.environment.removeprefix(start)
     return group.environment, name
 
 

@@ -148,6 +148,9 @@ class OnlinePhase:
         self._check()
         options = self.options
         decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
+        if options.exploration_noise is not None:  # `begin` sets it
+            noise = {"action_noise", "noise_scale"} & {*options.decay}
+            decay.initial |= dict.fromkeys(noise, options.exploration_noise)
         self.callbacks: list[Callback] = [decay] if options.decay else []
 
     def begin(self, before: ActorCritic) -> None:

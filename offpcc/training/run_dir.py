@@ -287,6 +287,13 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
     A fact that is missing in `run.json`, or damaged, passes the check.
     """
     details = folder.details()
+    for option, start in (("init", spec.init), ("from", spec.start_from)):
+        first = details.get(option)
+        if start is None or not details or not folder.has_checkpoint():
+            continue
+        if not isinstance(first, str) or Path(first).resolve() != Path(str(start)).resolve():
+            began = f"began with {shown(first)}" if isinstance(first, str) else "began without it"
+            raise UserError(f"--{option} {start} has no effect on the run in {folder.path}: it {began}; leave it out")
     of_function = [("env_made", str)] if spec.env_function is not None else []
     for name, kind in (
         ("env", str),

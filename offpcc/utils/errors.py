@@ -146,6 +146,17 @@ def similar(name: str, known: Iterable[str], number: int = 3) -> list[str]:
     return [word for *_, word in sorted(found)[:number]]
 
 
+def drop_output(number: int = 1) -> None:
+    """Drop what is written to the standard output, or to another file descriptor, from now on: its reader is gone.
+
+    Otherwise the flush at the end of the process would fail.
+    """
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, number)
+        os.close(null)
+
+
 def first_line(error: BaseException) -> str:
     """Return the message of an error in one line."""
     text = "" if isinstance(error, KeyError) else shown_in_one_line(message_of(error).strip())

@@ -391,5 +391,8 @@ def test_weight_decay_spares_what_says_so():
                 reference.step()
     for one, other in zip(optimizer.parameters, theirs, strict=True):
         torch.testing.assert_close(one, other)
+    plain = nn.Parameter(torch.ones(1))  # a number of NumPy, too, is no decay
+    Optimizer([([plain], 0.1)], weight_decay=np.float64(0.0)).minimize(plain.sum())
+    assert plain.item() == pytest.approx(0.9)
     memory = Recurrent(InputShape((2,), 1), cell="lru", hidden_dim=4, num_layers=2)
     assert sum(getattr(parameter, "no_decay", False) for parameter in memory.parameters()) == 2 * 3

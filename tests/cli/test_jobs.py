@@ -122,3 +122,17 @@ def test_lines_get_the_prefix_once_and_whole():
 def test_a_number_of_jobs_is_above_0(launch, words):
     code, _, err = launch(*BASE, *words.split())
     assert code == 2 and "--jobs" in err
+
+
+@pytest.mark.parametrize("words", [(), ("--jobs", 2)])
+def test_runs_go_on_when_nobody_reads_their_output(words, tmp_path, monkeypatch):
+    """As after `| head -1`, or in a terminal that was closed."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    process = start(tmp_path, "--run_id", 1, 2, *words, "--gin", *SHORT)
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait(600) == 0, errors
+    assert "Traceback" not in errors
+    for one in (1, 2):
+        facts = json.loads((run_folder(tmp_path, run_id=one) / "run.json").read_text())
+        assert facts["status"] == "finished"

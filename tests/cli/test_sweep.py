@@ -174,8 +174,10 @@ def test_another_return_to_reach_is_refused(here):
     """A resumed run keeps it, so the runs would fail one by one."""
     text = TOP + FIXED + "train.stop_tests = 1\ntrain.stop_return = {}\n"
     assert here(text.format("-1e9"))[0] == 0
-    code, _, err, started = here(text.format("-1.0"))
-    assert code == 2 and not started and "train.stop_return" in err and "put the old value back" in err
+    without = TOP + FIXED + "train.stop_tests = 1\n"
+    for other in (text.format("-1.0"), without):
+        code, _, err, started = here(other)
+        assert code == 2 and not started and "train.stop_return" in err and "put the old value back" in err
 
 
 def test_the_table_stays_until_the_last_rung_is_trained(here, launch, tmp_path, monkeypatch):

@@ -78,7 +78,7 @@ BOMBS = {  # by name, the files and words of the message
     "schedule_of_itself": ({"0": lines("SAC.lr = @LinearDecay()", "LinearDecay.final = @LinearDecay()")}, "itself"),
     "encoder_of_itself": (
         {"0": lines("SAC.encoder = @Recurrent", "Recurrent.feature_extractor = @Recurrent")},
-        "itself",
+        "it has to be an encoder class without memory",
     ),
     "wrappers": ({"0": lines(f"make.wrappers = [{'@Flicker, ' * 3_000}]", "Flicker.probability = 0.1")}, "3,000 wrap"),
     "tuples": ({"0": lines(f"SAC.hidden_dims = {'(' * 200}1{',)' * 200}")}, "nested too deeply"),

@@ -321,6 +321,7 @@ def test_dict_observations(tmp_path, algorithm):
         "observation.arm.gear": "int64",
         "observation.arm.speed": "float32",
         "observation.camera": "uint8",
+        "observation.height": "float32",
         "observation.keys": "int64",
         "observation.lamps": "float32",
     }

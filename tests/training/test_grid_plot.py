@@ -97,6 +97,14 @@ def test_runs_on_data_of_a_user_have_a_column_of_their_own(results, figure, tmp_
     assert set(panels(figure())) == {"pendulum-v0", "pendulum-v0 mine"}
 
 
+def test_data_sets_of_one_environment_are_columns_of_one_row(results, figure, tmp_path):
+    for name in ("mine", "yours"):
+        run = write_run(tmp_path / "own" / f"pendulum-v0_from_{name}" / "bc" / "1", [1.0, 2.0])
+        (run / "run.json").write_text(json.dumps({"env": "pendulum-v0", "dataset": {"name": name}}))
+    offpcc.plot(tmp_path / "own", tmp_path / "a.png", grid=True)
+    assert set(panels(figure())) == {"pendulum-v0 mine", "pendulum-v0 yours"}
+
+
 def test_the_command_draws_grids(results, launch, tmp_path):
     for option in ("--grid", "--final"):
         code, out, _ = launch("plot", results, option, "--output", tmp_path / "a.png")

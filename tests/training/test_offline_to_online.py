@@ -352,6 +352,14 @@ def test_a_state_is_normalised_as_before_where_images_are_not():
     assert build_actor(first.actor_file(), "here").normalization is None
 
 
+def test_exploration_noise_of_the_second_phase_falls_from_its_own_value(pendulum_file):
+    given = ("OfflineToOnline.exploration_noise=0.5", "OfflineToOnline.decay=['action_noise']")
+    watch = Watch(lambda run: run.algorithm.noise_scale)
+    quietly(learner("td3_bc", pendulum_file, *given), watch)
+    noise = [value for _, value in watch.online]
+    assert noise[0] == pytest.approx(0.5, abs=0.05) and noise[-1] == pytest.approx(0.25)
+
+
 @pytest.mark.parametrize("stop", [150, 250])
 @pytest.mark.parametrize(
     ("first", "then", "before", "bindings"),

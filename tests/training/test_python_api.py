@@ -1092,7 +1092,7 @@ def test_methods_of_other_libraries_get_a_hint(call, words):
         call()
 
 
-def test_training_goes_on_as_it_was_asked_before():
+def test_training_goes_on_as_it_was_asked_before(tmp_path):
     """A call without `num_epochs` keeps the return to reach, and a refused call changes nothing."""
     learner = offpcc.build(Drift, "sac", algorithm=SMALL)
     quiet = Loggers([])
@@ -1108,6 +1108,14 @@ def test_training_goes_on_as_it_was_asked_before():
         learner.train(quiet, num_epochs=2, num_steps_per_epoch=50)
     learner.train(quiet, num_epochs=2)
     assert (learner.loop.epoch, learner.loop.step) == (2, 420)
+    learner.save(tmp_path / "learner.pt", buffer=True)
+    again = offpcc.load(tmp_path / "learner.pt", env=Drift)
+    with pytest.raises(UserError, match="num_steps_per_epoch is 50, but the 2 epochs so far had 210 steps"):
+        again.train(quiet, num_epochs=3, num_steps_per_epoch=50)
+    several = offpcc.build(Drift, "sac", algorithm=SMALL, environments={"num_envs": 4})
+    with pytest.raises(UserError, match="num_envs"):
+        several.train(quiet, num_epochs=1, num_steps_per_epoch=2)
+    assert several.asked is None and not several.settings
 
 
 def test_a_class_of_callbacks_is_built_once_for_two_phases(pendulum_file):

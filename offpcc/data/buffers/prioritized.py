@@ -262,6 +262,12 @@ class PrioritizedRecurrentReplayBuffer(Prioritized, RecurrentReplayBuffer):
         """Go on from `metadata`; see `Prioritized`."""
         super().restore(metadata)
         rest = metadata["sequences"].numpy()
+        needed = sum(len(self.sequences[place]) for place in range(len(metadata["powers"])))
+        if len(rest) != needed:
+            raise UserError(
+                f"{type(self).__name__} has {needed:,} sequences, but {len(rest):,} were saved with their priorities: "
+                f"an older version cut episodes in another way; start another run"
+            )
         for place in range(len(metadata["powers"])):
             size = len(self.sequences[place])
             self.sequences[place], rest = rest[:size].copy(), rest[size:]

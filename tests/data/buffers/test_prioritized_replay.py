@@ -328,6 +328,15 @@ def test_priorities_of_sequences_are_saved_and_restored():
         assert np.array_equal(buffer.drawn, again.drawn) and torch.equal(one.weights, other.weights)
 
 
+def test_priorities_of_another_number_of_sequences_are_refused():
+    buffer = filled(PrioritizedRecurrentReplayBuffer, 9, 3, segment_len=3, capacity=3)
+    state = through_a_file(buffer.state_dict())
+    state["sequences"] = state["sequences"][:-1]
+    again = PrioritizedRecurrentReplayBuffer(OBSERVATIONS, ACTIONS, segment_len=3, capacity=3)
+    with pytest.raises(UserError, match="an older version cut episodes in another way"):
+        again.load_state_dict(state)
+
+
 @pytest.mark.parametrize("segment_len, period", [(None, 2), (4, 5)])
 def test_a_period_that_skips_steps_is_refused(segment_len, period):
     with pytest.raises(UserError, match=f"period is {period} but segment_len is {segment_len}.*leave period out"):
