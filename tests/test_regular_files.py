@@ -251,7 +251,7 @@ PACKAGE = Path(offpcc.__file__).parent
 OPENS = {"open", "read_text", "read_bytes", "File", "ZipFile", "fromfile", "genfromtxt", "loadtxt"}
 OTHERWISE = {  # what opens without the shared function, and why it may
     "cli/docs.py": "it reads the pages that are installed with offpcc",
-    "cli/main.py": "the null device takes the place of an output whose reader has ended",
+    "utils/errors.py": "the null device takes the place of an output whose reader has ended",
     "utils/files.py": "it is the shared function, and opens folders to flush them",
     "utils/locks.py": "a lock's file has flags of its own, and is looked at likewise",
     "utils/system.py": "it reads /proc/meminfo, which is the system's own",

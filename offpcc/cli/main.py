@@ -76,7 +76,7 @@ def _output_is_closed() -> bool:
     output.register(1, 0)
     is_closed = bool(output.poll(0))
     if is_closed:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        drop_output()
     return is_closed
 
 
