@@ -199,6 +199,7 @@ class ParameterGroup:
         self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
         self.latest_rate = rate(0) if callable(rate) else rate
         self.decays = [bool(weight_decay) and not getattr(p, "no_decay", False) for p in self.parameters]
+        self.kinds = sorted({*self.decays})  # nearly always one
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
         self._counts = torch.zeros(len(self.parameters), device=self.parameters[0].device)
@@ -229,11 +230,13 @@ class ParameterGroup:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
         options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
-        for decays in (True, False):
-            own = [i for i, number in enumerate(reached) if self.decays[number] == decays]
-            if not own:
+        for decays in self.kinds:
+            if len(self.kinds) == 1:
+                *some, counted = columns
+            elif own := [i for i, number in enumerate(reached) if self.decays[number] == decays]:
+                *some, counted = ([part[i] for i in own] for part in columns)
+            else:
                 continue
-            *some, counted = columns if len(own) == len(reached) else ([part[i] for i in own] for part in columns)
             step = torch_private.fused_adamw_ if decays else torch_private.fused_adam_
             step(*some, [], counted, weight_decay=self.weight_decay if decays else 0.0, **options)
 
