@@ -266,7 +266,7 @@ class Acting(Construction):
     def _kind_of_normalization(self) -> dict[str, Any]:
         """Return the argument for it where the given one is another: an algorithm that takes over keeps the other's."""
         name, part = "normalize_observations", self.normalization
-        kind = part is not None and (part.shifts or "scale")
+        kind = part is not None and part.kind
         is_scaled = "scale" in (kind, self._arguments.get(name))
         return {name: kind} if is_scaled else {}
 

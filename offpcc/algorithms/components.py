@@ -72,6 +72,11 @@ class RunningNormalization(nn.Module):
         self.register_buffer("variance", torch.ones(shape))
         self.register_buffer("count", torch.zeros(()))
 
+    @property
+    def kind(self) -> bool | str:
+        """The value of `normalize_observations` that this is: True, or "scale" without subtracting the mean."""
+        return self.shifts or "scale"
+
     def forward(self, observations: Tensor) -> Tensor:
         """Return normalised `observations` (..., *shape), clipped to +/- `limit` standard deviations from the mean."""
         num = self.mean.shape[-1] if self.mean.dim() == 1 else observations.shape[-1]

@@ -233,7 +233,7 @@ class Decay(Callback):
 def normalizes(algorithm: ActorCritic) -> bool | str:
     """Return whether observations are normalised; "scale" if the mean is not subtracted."""
     part = algorithm.state_normalization if algorithm.normalization is None else algorithm.normalization
-    return part is not None and (part.shifts or "scale")
+    return part is not None and part.kind
 
 
 def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> None:
