@@ -310,7 +310,8 @@ def shortened(words):
     if words[0] == "collect":
         return replaced(words, "--steps", "400")
     if words[0] == "check":
-        return replaced(words, "--steps", "300") if "--env" in words else words
+        steps_count = "--env" in words and "--dataset" not in words
+        return replaced(words, "--steps", "300") if steps_count else words
     if not words[0].startswith("--"):  # published runs lie in the repository
         return [str(ROOT / word) if word.startswith("results/published") else word for word in words]
     if "--run_id" in words:
