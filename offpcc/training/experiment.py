@@ -134,6 +134,7 @@ class Experiment:
     settings: dict[str, Any] = field(default_factory=dict)  # given to `train`, for later calls; see there
     online: OnlinePhase | None = None  # the parts for the environment, after learning from the dataset
     imagination: Imagination | None = None  # the rollouts in a model
+    time_limit: int | None = None  # of an episode, in steps, as the environment's spec tells it
 
     if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
 
@@ -735,6 +736,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         spec=spec,
         online=online,
         imagination=imagination,
+        time_limit=limit,
         config=loading.operative(),
     )
 

@@ -18,8 +18,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
-
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
@@ -732,20 +730,13 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
             messages.append(f"no environment is named, so there are no tests; {advice}")
         if phase is not None:
-            messages += _describe_online(spec, phase)
+            messages += _describe_online(spec, experiment, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
-    longest = _longest_episode(spec)
+    longest = experiment.time_limit
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
     notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
     return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
-
-
-def _longest_episode(spec: RunSpec) -> int | None:
-    """Return the time limit of a registered environment."""
-    if spec.env is None or spec.env_function is not None or spec.env in catalog.FILES:
-        return None
-    return gymnasium.spec(spec.env.rsplit(":", 1)[-1]).max_episode_steps
 
 
 def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
@@ -763,7 +754,7 @@ def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
     return f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
 
 
-def _describe_online(spec: RunSpec, phase: OnlinePhase) -> list[str]:
+def _describe_online(spec: RunSpec, experiment: Experiment, phase: OnlinePhase) -> list[str]:
     """Return lines about the online phase."""
     options, steps_per_epoch = phase.options, spec.training["num_steps_per_epoch"]
     num_steps = phase.num_epochs(steps_per_epoch) * steps_per_epoch
@@ -775,7 +766,7 @@ def _describe_online(spec: RunSpec, phase: OnlinePhase) -> list[str]:
         waits = f"the first {options.warm_up_steps:,} at random"
     return [
         f"{'' if begins_here else 'then '}{num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
-        _planned_size(buffer, num_steps, _longest_episode(spec)),
+        _planned_size(buffer, num_steps, experiment.time_limit),
     ]
 
 

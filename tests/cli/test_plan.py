@@ -66,6 +66,10 @@ def test_segments_far_shorter_than_episodes_are_told(begin, tmp_path):
     told = "learning sees 19 steps together, of episodes of up to 200: the agent cannot learn to remember longer"
     assert not any("steps together, of" in message for message in begin(*words, *long, algo="rsac").messages)
     assert sum(told in message for message in begin(*words, *short, algo="rsac").messages) == 1
+    for limit, are_told in ((400, 1), (40, 0)):
+        limited = [*words, *short, "--gin", f"make.kwargs={{'max_episode_steps': {limit}}}"]
+        told_here = told.replace("up to 200", f"up to {limit}")
+        assert sum(told_here in message for message in begin(*limited, algo="rsac").messages) == are_told
     assert not any("steps together, of" in message for message in begin(*words, algo="sac").messages)
     offpcc.collect("pendulum-v0", None, steps=400).save(tmp_path / "data.hdf5")
     data = ("--env", "pendulum-p-v0", "--dataset", str(tmp_path / "data.hdf5"), "--config", "test/offline_short.gin")
