@@ -27,7 +27,7 @@ AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 # Arguments that `actor_file` does not copy: encoders, which `rebuilds` describes, and those that only updates use.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
-    *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm"),
+    *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm", "adam_eps"),
     *("augmentation", "precision", "fused", "compile", "nonfinite", "critic_inputs"),
 }
 

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, Size, Sizes
 from offpcc.core import Batch, Stats, Summaries
@@ -68,7 +67,7 @@ class BCQ(ActorCritic):
         self.vae_hidden_dims, self.num_acting_samples = vae_hidden_dims, num_acting_samples  # `build_heads` reads them
         super().__init__(observation_space, action_space, **kwargs)
         self.phi, self.lmbda, self.num_samples = phi, lmbda, num_samples
-        self.vae_optimizer = Optimizer([(self.vae.parameters(), self.lr)], self.max_grad_norm, self.weight_decay)
+        self.vae_optimizer = self.optimizer([(self.vae.parameters(), self.lr)])
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """Return the perturbation network, which also reads an action."""

@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
@@ -161,6 +161,7 @@ class Construction:
         encoder_lr: learning rate of all encoders, if different.
         max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
         weight_decay: decoupled weight decay of all networks (AdamW).
+        adam_eps: Adam's epsilon for all networks; papers on Atari take 1e-4 or more.
         n_step: number of rewards that a target sums before it bootstraps.
         target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
             default: all critics, in RLPD 2.
@@ -230,6 +231,7 @@ class Construction:
         encoder_lr: Rate | None = None,
         max_grad_norm: PositiveNumber | None = None,
         weight_decay: NonnegativeNumber = 0.0,
+        adam_eps: PositiveNumber = 1e-8,
         n_step: Size = 1,
         target_subset: NumParts | None = None,
         actor_q: Annotated[str, one_of(("min", "mean", "first"))] | None = None,
@@ -269,7 +271,7 @@ class Construction:
         self.action_dim = action_size(action_space)
         check_actions(type(self), self.action_space)
         self.noise = Noise(seed, self.device)
-        self.lr, self.max_grad_norm, self.weight_decay = lr, max_grad_norm, weight_decay
+        self.lr, self.max_grad_norm, self.weight_decay, self.adam_eps = lr, max_grad_norm, weight_decay, adam_eps
         self.target_subset = self.default_target_subset if target_subset is None else target_subset
         self.actor_q = self.default_actor_q if actor_q is None else actor_q
         with forked_torch_generators():
@@ -541,17 +543,21 @@ class Construction:
         if fault:
             raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {fault}; {remedy}")
 
+    def optimizer(self, groups: Sequence[tuple[Iterable[Tensor], Rate]]) -> Optimizer:
+        """Return an optimizer of networks, with the settings of this algorithm; see `Optimizer`."""
+        return Optimizer(groups, self.max_grad_norm, self.weight_decay, self.adam_eps)
+
     def _build_optimizers(self, actor_lr: Rate, encoder_lr: Rate, polyak: float) -> None:
         shared = [(self.shared_encoder.parameters(), encoder_lr)]
         actors = [(self.actor_encoder.parameters(), encoder_lr), (self.actor.parameters(), actor_lr)]
         if not self.has_critics:
-            self.actor_optimizer = Optimizer(shared + actors, self.max_grad_norm, self.weight_decay)
+            self.actor_optimizer = self.optimizer(shared + actors)
             return
         if not self.acts_by_values:
-            self.actor_optimizer = Optimizer(actors, self.max_grad_norm, self.weight_decay)
+            self.actor_optimizer = self.optimizer(actors)
         heads = self.actor if self.acts_by_values else self.critics
         critics = [(self.critic_encoders.parameters(), encoder_lr), (heads.parameters(), self.lr)]
-        self.critic_optimizer = Optimizer(shared + critics, self.max_grad_norm, self.weight_decay)
+        self.critic_optimizer = self.optimizer(shared + critics)
         pairs = [
             (self.target_shared_encoder, self.shared_encoder),
             (self.target_critic_encoders, self.critic_encoders),

@@ -28,7 +28,6 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
-from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
@@ -68,7 +67,7 @@ class IQL(ActorCritic):
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
         self.expectile, self.beta, self.max_advantage_weight = expectile, beta, max_advantage_weight
-        self.value_optimizer = Optimizer([(self.value.parameters(), self.lr)], self.max_grad_norm, self.weight_decay)
+        self.value_optimizer = self.optimizer([(self.value.parameters(), self.lr)])
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> GaussianActor:
         """Return a Gaussian policy; only its mean is squashed."""

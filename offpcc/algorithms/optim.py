@@ -20,7 +20,7 @@ from offpcc.config.validation import (
 )
 from offpcc.utils import torch_private
 
-ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False, "maximize": False}
+ADAM = {"beta1": 0.9, "beta2": 0.999, "amsgrad": False, "maximize": False}
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
@@ -100,6 +100,7 @@ class Optimizer:
         weight_decay: decoupled weight decay (AdamW, Loshchilov & Hutter 2019, arXiv:1711.05101): a step also subtracts
             the learning rate times this share of a parameter. Parameters with an attribute ``no_decay = True`` have
             none: towards 0, the eigenvalues of an LRU forget, and a log standard deviation grows.
+        eps: Adam's epsilon, which is added to the root of the second moment.
 
     Attributes:
         num_updates: number of steps, without skipped ones, since the last `restart`.
@@ -111,9 +112,10 @@ class Optimizer:
         groups: Sequence[tuple[Iterable[Tensor], float | Schedule]],
         max_grad_norm: float | None = None,
         weight_decay: float = 0.0,
+        eps: float = 1e-8,
     ) -> None:
         filled = [(list(parameters), rate) for parameters, rate in groups]
-        self.groups = [ParameterGroup(parameters, rate, weight_decay) for parameters, rate in filled if parameters]
+        self.groups = [ParameterGroup(parameters, rate, weight_decay, eps) for parameters, rate in filled if parameters]
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.max_grad_norm = max_grad_norm
         self.num_updates = self.num_before = 0
@@ -195,8 +197,10 @@ class Optimizer:
 class ParameterGroup:
     """Parameters with one learning rate, and their Adam step (Kingma & Ba 2014, arXiv:1412.6980, algorithm 1)."""
 
-    def __init__(self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0) -> None:
-        self.parameters, self.rate, self.weight_decay = list(parameters), rate, weight_decay
+    def __init__(
+        self, parameters: Sequence[Tensor], rate: float | Schedule, weight_decay: float = 0.0, eps: float = 1e-8
+    ) -> None:
+        self.parameters, self.rate, self.weight_decay, self.eps = list(parameters), rate, weight_decay, eps
         self.latest_rate = rate(0) if callable(rate) else rate
         self.decays = [bool(weight_decay) and not getattr(p, "no_decay", False) for p in self.parameters]
         self.kinds = sorted({*self.decays})  # nearly always one
@@ -228,7 +232,7 @@ class ParameterGroup:
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        options = {"lr": self.latest_rate, **ADAM, "found_inf": found_inf}
+        options = {"lr": self.latest_rate, "eps": self.eps, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
         for decays in self.kinds:
             if len(self.kinds) == 1:

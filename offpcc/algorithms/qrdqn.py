@@ -5,7 +5,7 @@ The Q network gives K quantiles of the return of each action. Their mean is Q.
 Differs from the paper:
 
 - The target is a Polyak average. With ``polyak = 0`` and `target_update_interval`, it is copied as in the paper.
-- Adam's learning rate is that of the configs, and its epsilon PyTorch's, 1e-8; the paper has 0.01/32.
+- Adam's learning rate is that of the configs. Its epsilon is PyTorch's, 1e-8; `adam_eps = 3.125e-4` is the paper's.
 """
 
 from typing import Any

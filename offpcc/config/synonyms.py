@@ -72,6 +72,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "it counts updates; polyak = 0 copies the networks",
     ),
     ("max_gradient_norm clip_grad_norm", "ActorCritic.max_grad_norm"),
+    ("adam_epsilon optimizer_eps", "ActorCritic.adam_eps"),
     # temperature
     ("ent_coef", "SAC.alpha SAC.autotune", 'ent_coef = "auto" is autotune = True; a fixed one is autotune = False'),
     ("initial_temperature", "SAC.alpha"),

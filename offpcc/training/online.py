@@ -43,7 +43,7 @@ Names = Annotated[
 AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
 
 
-OF_OPTIMIZERS = ("lr", "weight_decay", "max_grad_norm")  # numbers of an algorithm that nothing reads later
+OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
 class OnlineOptions(NamedTuple):

@@ -94,16 +94,16 @@ def test_all_groups_together_are_clipped_to_the_norm(limit, norm):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3])
-@pytest.mark.parametrize("limit", [None, 0.1])
-def test_steps_are_those_of_torchs_adam(limit, decay):
+@pytest.mark.parametrize(("limit", "eps"), [(None, 1e-8), (0.1, 1e-8), (None, 0.03)])
+def test_steps_are_those_of_torchs_adam(limit, eps, decay):
     """In float32, with gradients that do not lie in memory as their parameters do, and one that is missing at times."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
     scale, spare = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.randn(2))
     other_net, other_scale, other_spare = copy.deepcopy((net, scale, spare))
-    optimizer = Optimizer([([*net.parameters(), spare], 1e-2), ([scale], 3e-2)], limit, decay)
+    optimizer = Optimizer([([*net.parameters(), spare], 1e-2), ([scale], 3e-2)], limit, decay, eps)
     groups = [{"params": [*other_net.parameters(), other_spare], "lr": 1e-2}, {"params": [other_scale], "lr": 3e-2}]
-    adam = torch.optim.AdamW(groups, weight_decay=decay)
+    adam = torch.optim.AdamW(groups, weight_decay=decay, eps=eps)
     for update in range(5):
         x, w = torch.randn(6, 4), torch.randn(5, 3)
 

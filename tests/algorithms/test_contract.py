@@ -771,6 +771,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         "target_subset": 1,
         "actor_q": "min" if case.cls.default_actor_q == "mean" else "mean",
         "weight_decay": 0.5,
+        "adam_eps": 0.1,
         **dict.fromkeys(("dropout", "actor_dropout"), 0.5),
         "actor_layer_norm": True,
         "critic_inputs": "history",

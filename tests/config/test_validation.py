@@ -145,6 +145,7 @@ REFUSED = [
     (SAC, "actor_q", "max", f"'max'; it has to be one of min, mean, first{OR_NONE}"),
     (SAC, "critic_inputs", "all", f"'all'; it has to be one of history, state, history+state{OR_NONE}"),
     (SAC, "policy_delay", 0, f"0; {COUNT}"),
+    (SAC, "adam_eps", 0.0, "0.0; it has to be a number above 0"),
     (SAC, "weight_decay", -0.1, "-0.1; it has to be a number, 0 or more"),
     (SAC, "dropout", 1.0, "1.0; it has to be a number, 0 or more and below 1"),
     (IQL, "actor_dropout", True, "True; it has to be a number, 0 or more and below 1"),
