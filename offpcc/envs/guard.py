@@ -3,7 +3,7 @@
 import math
 import numbers
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from traceback import StackSummary, extract_tb
 from typing import Any, NoReturn, TypeVar
@@ -95,6 +95,12 @@ class Inspection:
         value = returned if isinstance(returned, numbers.Real) else kind_of(returned)
         raise UnfitError(f"returned {value} for {name}", f"return True or False: bool({name})")
 
+    def info(self, returned: Any) -> Info:
+        """Return the info, or raise `UnfitError`: it has to be a dictionary."""
+        if type(returned) is dict or isinstance(returned, Mapping):
+            return returned  # type: ignore[return-value]
+        raise UnfitError(f"returned {kind_of(returned)} for an info", "return a dictionary, such as {}")
+
 
 READABLE = (
     "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; for an "
@@ -129,7 +135,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         try:
             with ProcessGuard(), self._watchdog:
                 observation, info = self.env.reset(seed=seed, options=options)
-            return self._inspection.observation(observation), info
+            return self._inspection.observation(observation), self._inspection.info(info)
         except signals.ANYTHING as error:
             self._refuse(error)
 
@@ -145,7 +151,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
                 inspection.reward(reward),
                 inspection.flag("terminated", terminated),
                 inspection.flag("truncated", truncated),
-                info,
+                inspection.info(info),
             )
         except signals.ANYTHING as error:
             self._refuse(error)

@@ -6,7 +6,8 @@ import inspect
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from traceback import extract_tb
 from typing import Annotated, Any, NamedTuple
 
@@ -157,10 +158,10 @@ def make(
             make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
         kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``; or those of the
             function.
-        timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing, in training, tests and
-            everywhere else; None for no limit. If a call takes longer, the run ends with a message; a slow closing only
-            gives the message. In a worker process (`environments.worker_processes`), only that process ends, and a
-            new one replaces it.
+        timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing wherever offpcc makes these
+            calls, in training, tests and commands; None for no limit. Your own calls are not limited. If a call takes
+            longer, the run ends with a message; a slow closing only gives the message. In a worker process
+            (`environments.worker_processes`), only that process ends, and a new one replaces it.
         state: Where the environment's state is, which only critics read: "info" for ``info["state"]``, or
             the key of an entry of Dict observations; None for no state. With "info", observations become a Dict with
             the entry "state", and an array its entry "observation".
@@ -216,36 +217,49 @@ def make(
     else:
         env = _call(name, given)
         name = env_label(name, env)
-    _refuse_flags(type(env.unwrapped), given)
-    if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
-        raise CannotBeDrawn(
-            f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
-        )
-    for wrap in wrappers:
-        try:
-            with ProcessGuard():
-                env = wrap(env)
-                if not isinstance(env, gymnasium.Env):
-                    raise TypeError(f"it gives {format_value(env)}, which is no environment")
-        except signals.ANYTHING as error:
-            signals.pass_on(error)
-            wrapper = getattr(wrap, "__name__", wrap)
-            raise UnsuitableEnvironment(
-                f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
-            ) from error
-    _check_actions(name, env.action_space)
-    env = _with_vectors(name, env)
-    if state is not None:
-        env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
-    _check_observations(name, env.observation_space, state)
-    is_image = len(env.observation_space.shape or ()) == 3
-    if isinstance(env.observation_space, Dict):
-        is_packed = scale_actions if pack_observations is None else pack_observations
-        if is_packed:
-            env = PackedObservation(env) if state is None else PackedStateObservation(env, state)
-    elif env.observation_space.dtype != np.float32 and not is_image:
-        env = Float32Observation(env)
-    return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
+    with _closed_on_failure(env, timeout):
+        _refuse_flags(type(env.unwrapped), given)
+        if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
+            raise CannotBeDrawn(
+                f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
+            )
+        for wrap in wrappers:
+            try:
+                with ProcessGuard():
+                    env = wrap(env)
+                    if not isinstance(env, gymnasium.Env):
+                        raise TypeError(f"it gives {format_value(env)}, which is no environment")
+            except signals.ANYTHING as error:
+                signals.pass_on(error)
+                wrapper = getattr(wrap, "__name__", wrap)
+                raise UnsuitableEnvironment(
+                    f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
+                ) from error
+        _check_actions(name, env.action_space)
+        env = _with_vectors(name, env)
+        if state is not None:
+            env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
+        _check_observations(name, env.observation_space, state)
+        is_image = len(env.observation_space.shape or ()) == 3
+        if isinstance(env.observation_space, Dict):
+            is_packed = scale_actions if pack_observations is None else pack_observations
+            if is_packed:
+                env = PackedObservation(env) if state is None else PackedStateObservation(env, state)
+        elif env.observation_space.dtype != np.float32 and not is_image:
+            env = Float32Observation(env)
+        return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
+
+
+@contextmanager
+def _closed_on_failure(env: gymnasium.Env[Any, Any], timeout: float | None) -> Iterator[None]:
+    """Close an environment that is refused: it may hold a process, a window or a connection."""
+    try:
+        yield
+    except BaseException:
+        from offpcc.envs.guard import close  # which imports this module
+
+        close(env, timeout)
+        raise
 
 
 def _with_vectors(name: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -270,6 +284,8 @@ def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gy
             f'info["state"]'
         )
     try:
+        if not isinstance(env.observation_space, Dict):  # tests show the agent this array itself
+            _check_observations(name, env.observation_space, None)
         return StateObservation(env), STATE
     except UnfitError as error:
         raise UnsuitableEnvironment(f"{name} {error.what.rstrip(',')}; {error.remedy}") from error
@@ -352,10 +368,11 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         )
     _made[id(env.unwrapped)] = env.unwrapped
     if mode is not None and env.render_mode != mode:
-        raise CannotBeDrawn(
-            f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it take "
-            f"the argument render_mode, and pass it on"
-        )
+        with _closed_on_failure(env, None):
+            raise CannotBeDrawn(
+                f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it "
+                f"take the argument render_mode, and pass it on"
+            )
     return env
 
 
@@ -455,6 +472,8 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
         return UnsuitableEnvironment(
             f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"
         )
+    if arguments:
+        remedy = "correct make.kwargs, or its constructor"
     if "must inherit from" in text or "incompatible with Gymnasium" in text:
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = locate_env_line(extract_tb(error.__traceback__))

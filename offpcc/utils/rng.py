@@ -1,6 +1,7 @@
 """Random generators with a state that can be saved."""
 
 import random
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -121,17 +122,19 @@ def _set_global_states(states: tuple[Any, ...]) -> None:
 same_global_generators = SharedState(_global_states, _set_global_states).kept  # of Python, NumPy and PyTorch
 
 
-def seed_global_generators(seed: int) -> None:
+def seed_global_generators(seed: int, imports_torch: bool = True) -> None:
     """Seed the global generators of Python, NumPy and PyTorch, because users' code may draw from them.
 
     The generators of GPUs are seeded only if a GPU is in use. Otherwise the seed would wait for the first use of a GPU,
-    perhaps after the run.
+    perhaps after the run. Without `imports_torch`, PyTorch's are seeded only if it is imported already.
     """
-    import torch
-
     with GLOBAL_LOCK:
         random.seed(seed)
         np.random.seed(seed)
+        if not imports_torch and "torch" not in sys.modules:
+            return
+        import torch
+
         torch.default_generator.manual_seed(seed)
         if cuda_states():
             torch.cuda.manual_seed_all(seed)

@@ -200,7 +200,8 @@ class PackedDict(spaces.Box):
             return PackedDict(space)
         if _is_image_space(space):
             return cast(spaces.Box, space)
-        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
     def split_state(self, packed: Any) -> tuple[Any, Any]:
         """Return packed observations (..., D), an array or a tensor, as those of `agent_space`, and the states.
@@ -301,10 +302,16 @@ class PackedDict(spaces.Box):
 
 
 def without_state(space: spaces.Dict, key: str | None) -> Any:
-    """Return a Dict space without one entry. If only the entry "observation", a Box, is left, return its space."""
+    """Return a Dict space without one entry.
+
+    If only the entry "observation" is left, and it is a vector or an image as environments show them, return its space.
+    """
     rest = {name: entry for name, entry in space.items() if name != key}
-    is_plain = list(rest) == [OBSERVATION] and isinstance(rest[OBSERVATION], spaces.Box)
-    return rest[OBSERVATION] if is_plain else spaces.Dict(rest)
+    only = rest[OBSERVATION] if list(rest) == [OBSERVATION] else None
+    is_plain = isinstance(only, spaces.Box) and (
+        (len(only.shape) == 1 and (only.dtype.kind == "f" or only.dtype == np.uint8)) or _is_image_space(only)
+    )
+    return only if is_plain else spaces.Dict(rest)
 
 
 class OneHot(spaces.Box):

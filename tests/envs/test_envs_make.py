@@ -421,6 +421,62 @@ def test_a_video_of_each_episode_is_written_when_the_episode_ends(tmp_path, lazy
         assert len(list(reader.iter_data())) == 2
 
 
+def test_a_video_begins_at_the_next_reset_and_another_folder_ends_the_last_one(tmp_path):
+    env = make("pendulum-v0", render_mode="rgb_array")
+    env.reset()
+    env.step(env.random_action())
+    env.enable_save_replay(tmp_path / "a")
+    env.step(env.random_action())
+    assert not (tmp_path / "a").exists() or not list((tmp_path / "a").iterdir())
+    env.reset()
+    env.step(env.random_action())
+    env.enable_save_replay(tmp_path / "b")
+    assert [file.name for file in (tmp_path / "a").iterdir()] == ["episode_1.mp4"]
+    env.reset()
+    env.close()
+    assert [file.name for file in (tmp_path / "b").iterdir()] == ["episode_1.mp4"]
+
+
+def test_videos_that_cannot_be_leave_a_lazy_environment_as_it_is():
+    env = make(Closing, lazy=True)
+    with pytest.raises(UserError, match="cannot be drawn"):
+        env.enable_save_replay("video")
+    env.reset()
+
+
+class Closing(gymnasium.Env):
+    """Counts the objects that are open."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    num_open = 0
+
+    def __init__(self, bound=1.0):
+        self.action_space = Box(-bound, bound, (1,), np.float32)
+        Closing.num_open += 1
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def close(self):
+        Closing.num_open -= 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"kwargs": {"bound": np.inf}}, {"render_mode": "rgb_array"}, {"wrappers": [lambda env: None]}, {"state": "info"}],
+)
+def test_an_environment_that_is_refused_is_closed(given):
+    before = Closing.num_open
+    with pytest.raises(UnsuitableEnvironment):
+        make(Closing, **given)
+    assert Closing.num_open == before
+
+
+def test_a_fault_of_make_kwargs_names_them():
+    with pytest.raises(UnsuitableEnvironment, match=r"correct make\.kwargs"):
+        make("pendulum-v0", kwargs={"max_episode_steps": 0})
+
+
 def test_videos_need_pictures():
     with pytest.raises(UserError, match=r"need the render_mode 'rgb_array', but .* None; make it by .*lazy=True"):
         make("pendulum-v0").enable_save_replay("video")

@@ -1,6 +1,7 @@
 """The state for critics: `make.state`, data sets with states, and runs that learn from both."""
 
 import functools
+import math
 
 import gymnasium
 import h5py
@@ -137,6 +138,28 @@ class Rich(Lamp):
 
     def observe(self):
         return super().observe()["place"]
+
+
+@pytest.mark.parametrize("box", [spaces.Box(-1, 1, (), np.float32), spaces.Box(-9, 9, (2, 3), np.int64)], ids=str)
+def test_a_run_whose_only_other_entry_is_no_vector_is_tested(box):
+    class Shaped(Lamp):
+        observation_space = spaces.Dict({"observation": box, "lamp": spaces.Discrete(3)})
+
+        def observe(self):
+            return {"observation": np.full(box.shape, self.steps / 20, box.dtype), "lamp": self.steps % 3}
+
+    offpcc.configure(None, 'make.state = "lamp"', "ActorCritic.hidden_dims = (8,)", "ReplayBuffer.batch_size = 4")
+    learner = offpcc.build(Shaped, "sac")
+    learner.train(num_epochs=1, **{**QUICK, "num_steps_per_epoch": 215})
+    assert learner.loop.epoch == 1 and learner.algorithm.observation_shape == (math.prod(box.shape),)
+
+
+def test_an_array_that_agents_cannot_see_is_refused_before_the_first_step():
+    class Square(Rich):
+        observation_space = spaces.Box(-1, 1, (2, 3), np.float32)
+
+    with pytest.raises(UnsuitableEnvironment, match="FlattenObservation"):
+        make(Square, state="info", scale_actions=True)
 
 
 def test_a_wrapper_that_hides_leaves_the_environments_own_state():

@@ -9,7 +9,6 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-import random
 import signal
 import threading
 import time
@@ -33,6 +32,7 @@ from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.process_guard import allow_exit
+from offpcc.utils.rng import seed_global_generators
 
 CLOSE = "close"
 JOIN_TIMEOUT = 5.0  # seconds that a process has to end by itself
@@ -75,13 +75,14 @@ class Host:
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
         allow_exit()
-        random.seed(seed)
-        np.random.seed(seed)
+        seed_global_generators(seed, imports_torch=False)
         gin.parse_config(bindings, skip_unknown=True)
         self.first: EnvInfo | Failure
         self.kept: Any = None
         try:
-            self.env = EpisodeReplay(Guard(make_env(), which), seed)
+            env = make_env()
+            seed_global_generators(seed, imports_torch=False)  # again, because the environment may have imported torch
+            self.env = EpisodeReplay(Guard(env, which), seed)
             self.first = EnvInfo.of(self.env)
         except signals.ANYTHING as error:
             self.first = Failure.of(error if isinstance(error, UserError) else cannot_be_made(which, error), error)
@@ -105,6 +106,7 @@ def serve_host(pipe: Connection[Any, Any], *given: Any) -> None:
     """
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
+    os.setpgid(0, 0)  # so that `Worker.kill` also ends the processes that the environment has started
     threading.Thread(target=_end_with_parent, daemon=True).start()
     host = Host(*given)
     answered = host.first
@@ -124,7 +126,7 @@ def _end_with_parent() -> None:
     """End this process when its parent ends. Otherwise, a process that hangs in a step would outlive the parent."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)
 
 
 class DeadWorkerError(Exception):
@@ -178,8 +180,10 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the process, and those that its environment has started."""
         _running.discard(self)
+        with contextlib.suppress(OSError):  # it has ended, or has no group of its own yet
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
         self.process.kill()
         with contextlib.suppress(OSError):  # an environment in this process may have closed their file descriptors
             self.process.join()
@@ -278,11 +282,13 @@ class WorkerEnvironments(Environments):
     def _ask(self, command: str, given: Mapping[int, Any]) -> dict[int, Any]:
         for number, what in given.items():
             self.workers[number].send(command, what)
-        timeout = self.timeout if command in ("reset", "step") else None
-        deadline = time.monotonic() + (timeout or 0.0)
+        started = time.monotonic()
         answers = {}
-        for number in given:
-            left = None if timeout is None else max(deadline - time.monotonic(), 0.0)
+        for number, what in given.items():
+            timeout = self.timeout if command in ("reset", "step", "restore") else None
+            if timeout is not None and command == "restore":
+                timeout *= 2 + len(what["actions"] if what["actions"] is not None else ())  # it may reset twice
+            left = None if timeout is None else max(started + timeout - time.monotonic(), 0.0)
             try:
                 answers[number] = self.workers[number].answer(left)
             except DeadWorkerError as death:

@@ -249,10 +249,11 @@ class SaveReplay(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, folder=folder)
         gym.Wrapper.__init__(self, env)
         self.folder, self.number, self._open = folder, 0, ExitStack()
+        self._add: Callable[[Any], Any] | None = None  # takes a picture; None between episodes
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start an episode and its video."""
-        self._open.close()
+        self.finish()
         started = self.env.reset(seed=seed, options=options)
         self.number += 1
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -264,14 +265,20 @@ class SaveReplay(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Take an environment step and add its picture; write the video at the episode's end."""
         result = self.env.step(action)
-        self._add(self.env.render())
+        if self._add is not None:
+            self._add(self.env.render())
         if result[2] or result[3]:
-            self._open.close()
+            self.finish()
         return result
+
+    def finish(self) -> None:
+        """Write the video of the current episode, if there is one."""
+        self._add = None
+        self._open.close()
 
     def close(self) -> None:
         """Write the video of an unfinished episode, and close the environment."""
-        self._open.close()
+        self.finish()
         super().close()
 
 
@@ -314,6 +321,8 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
                 f'by offpcc.make(NAME, render_mode="rgb_array") or offpcc.make(NAME, lazy=True)'
             )
         check_folder(folder := as_path(replay_path, "replay_path"), "replay_path")
+        if isinstance(self.env, SaveReplay):
+            self.env.finish()
         self.env = SaveReplay(self.env.env if isinstance(self.env, SaveReplay) else self.env, folder)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -355,9 +364,14 @@ class LazyEpisodeReturn(EpisodeReturn):
 
     def enable_save_replay(self, replay_path: str | Path = "./video") -> None:
         """See `EpisodeReturn`; an environment that is not made yet gets the render mode by itself."""
+        before = self._make
         if self._made is None:
             self._make = partial(self._make, render_mode="rgb_array")
-        super().enable_save_replay(replay_path)
+        try:
+            super().enable_save_replay(replay_path)
+        except BaseException:
+            self._make = before
+            raise
 
     def close(self) -> None:
         """Close the environment, if it was made."""

@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from offpcc.config.validation import MOST_PARTS, NumParts, check_arguments, rules_of
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
-from offpcc.utils.spaces import STATE
+from offpcc.utils.spaces import STATE, channels_last
 
 
 class Hiding(gym.ObservationWrapper[Any, Any, Any]):
@@ -84,6 +84,8 @@ class DropIndices(KeepIndices):
         (size,) = box(env.observation_space, self, num_axes=1).shape
         if not all(0 <= index < size for index in indices):
             raise ValueError(f"indices must be some of 0 ... {size - 1}, not {list(indices)}")
+        if set(indices) == set(range(size)):
+            raise ValueError(f"indices are {list(indices)}, all numbers of the observation; leave one or more")
         super().__init__(env, [index for index in range(size) if index not in set(indices)])
         self._saved_kwargs = {"indices": indices}
 
@@ -164,13 +166,18 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
     changes actions, such as StickyAction, must be outside of this one.
 
     Args:
-        env: An environment whose observations and actions are vectors.
+        env: An environment whose observations and actions are vectors of floats.
+
+    Raises:
+        ValueError: They are not.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         observations = box(env.observation_space, self, num_axes=1)
+        if observations.dtype.kind != "f":
+            raise ValueError(f"PreviousAction needs observations of floats, not {observations.dtype}")
         self._actions = box(env.action_space, self, num_axes=1)
         self.observation_space = Box(
             np.concatenate([observations.low, np.minimum(self._actions.low, 0)]),
@@ -219,6 +226,8 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         space = box(env.observation_space, self)
         if len(space.shape) == 3 and space.shape[2] < min(space.shape[:2]):
             raise ValueError(f"images must be (channels, height, width), not {space.shape}; transpose them first")
+        if len(space.shape) == 3 and channels_last(stacked := (num * space.shape[0], *space.shape[1:])):
+            raise ValueError(f"images {stacked} would be taken for (height, width, channels); swap height and width")
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
         self.observation_space = Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=space.dtype.type)
         self._recent: list[Array] = []

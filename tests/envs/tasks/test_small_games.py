@@ -11,6 +11,7 @@ from offpcc.envs import extras
 from offpcc.envs.faults import UnfitError
 from offpcc.envs.make import UnsuitableEnvironment, make
 from offpcc.envs.wrappers import OneHotGrid, OneHotObservation
+from offpcc.utils.spaces import channels_first_shape
 
 TASKS = {  # id: algorithm, config, shape of an observation
     "MiniGrid-MemoryS7-v0": ("crdqn", "minigrid_memory", (20, 7, 7)),
@@ -51,6 +52,25 @@ def test_each_value_of_a_symbol_has_a_channel():
             a, b, c = grid[row, column].tolist()
             assert np.flatnonzero(seen[:, row, column]).tolist() == [a, 11 + b, 17 + c]
     assert set(np.unique(seen)) == {0, 255}
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (7, 9), (8, 8), (30, 2)])
+def test_networks_read_the_symbols_of_any_grid_as_channels(shape):
+    grid = np.random.default_rng(0).integers(0, 2, (*shape, 3)).astype(np.uint8)
+    seen = shown(OneHotGrid, Box(0, 255, (*shape, 3), np.uint8), grid)
+    assert channels_first_shape(seen.shape)[0] == 20 and sorted(seen.shape[1:]) == sorted(shape)
+    of_doors = seen[18] if seen.shape[1:] == shape else seen[18].T  # value 1 of the third symbol
+    np.testing.assert_array_equal(of_doors, 255 * grid[..., 2])
+
+
+def test_numbers_beside_choices_may_have_another_type_or_a_rounding_error():
+    both = Tuple((Box(-1.0, 1.0, (2,), np.float32), Discrete(2)))
+    for numbers in (np.array([0.5, -0.5]), np.float32([1.0000001, 0.0])):
+        env = OneHotObservation(Showing(both, (numbers, 1)))
+        assert env.reset()[0] == pytest.approx([*numbers, 0, 1])
+    for wrong in ((np.zeros(3), 1), (np.zeros(2), 2), (np.zeros(2),), None):
+        with pytest.raises(UnfitError, match="but its space is Tuple"):
+            OneHotObservation(Showing(both, wrong)).reset()
 
 
 def test_symbols_become_one_hot_vectors():

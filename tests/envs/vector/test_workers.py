@@ -11,6 +11,7 @@ from pathlib import Path
 
 import gin
 import gymnasium
+import numpy as np
 import pytest
 from conftest import QUICK, run_folder
 from misbehaving import (
@@ -222,6 +223,76 @@ def test_only_one_with_nothing_under_way_gets_the_time_of_its_timeout_to_close(w
     interaction.close()
     assert patience.pop(1) <= JOIN_TIMEOUT < 900.0 < min(patience.values()) and len(patience) == 2
     assert all(process.exitcode is not None for process in processes)
+
+
+class DrawsFromTorch(Walk):
+    """Shows numbers of torch's global generator."""
+
+    def reset(self, *, seed=None, options=None):
+        import torch
+
+        super().reset(seed=seed)
+        return torch.rand(2).numpy(), {}
+
+
+def test_torchs_generator_of_a_process_is_seeded(workers):
+    firsts = [workers(functools.partial(imports_torch, DrawsFromTorch)).environments for _ in range(2)]
+    seen = [np.stack(list(one._ask("reset", dict.fromkeys(range(3))).values())) for one in firsts]
+    np.testing.assert_array_equal(*seen)
+    assert len(np.unique(seen[0])) == 6
+
+
+def imports_torch(kind):
+    import torch  # noqa: F401
+
+    return kind()
+
+
+class Starts(Walk):
+    """Starts a simulator, a process of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.simulator = subprocess.Popen(["sleep", "300"])
+
+
+def test_a_simulator_ends_with_the_process_that_is_killed(workers):
+    environments = workers(Starts, seeds=SEEDS[:1]).environments
+    pid = environments.workers[0].process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    assert children
+    environments.workers[0].kill()
+    deadline = time.monotonic() + 20.0
+    while time.monotonic() < deadline and any(map(is_running, children)):
+        time.sleep(0.05)
+    assert not any(map(is_running, children))
+
+
+def is_running(pid):
+    """Whether a process runs; one that has ended may wait as a zombie for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_replay_of_an_episode_has_a_time_limit(workers, capsys):
+    """It hangs there, because each step of it is slow."""
+    environments = workers(Walk, seeds=SEEDS[:1], timeout=0.2).environments
+    environments._ask("reset", {0: None})
+    environments._ask("step", {0: Walk.action_space.sample()})
+    snapshot = environments.snapshot()
+    slow = workers(SlowWalk, seeds=SEEDS[:1], timeout=0.2).environments
+    slow.restore(snapshot)
+    assert "has not answered within make.timeout; it is restarted" in capsys.readouterr().err
+
+
+class SlowWalk(Walk):
+    """Hangs in its steps."""
+
+    def step(self, action):
+        time.sleep(60.0)
+        return super().step(action)
 
 
 @pytest.mark.parametrize("moment", ["between steps", "in a step"])
