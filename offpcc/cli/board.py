@@ -134,7 +134,7 @@ class Board:
     def add_videos(self) -> None:
         """Write the first video of each run that has one, as a GIF; TensorBoard's page shows no MP4."""
         for run in self.seen.keys() - self.videos:
-            file = next((file for file in sorted((run / "videos").glob("*.mp4")) if file.is_file()), None)
+            file = next(iter(RunFolder.at(run).video_files()), None)
             if file is not None:
                 self.videos.add(run)
                 try:

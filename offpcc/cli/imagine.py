@@ -21,8 +21,8 @@ from offpcc.cli import collect
 from offpcc.cli.commands import find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
+from offpcc.data.checks.env_fit import match_states_and_wrappers
 from offpcc.data.datasets.columns import Array
-from offpcc.data.datasets.metadata import read_metadata_text
 from offpcc.data.offline import OfflineDataset, dataset_options, load_unchanged, read
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import check_output, write_recording
@@ -136,10 +136,8 @@ def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         with download_bar(Console()) as bar:
             recorded = load_unchanged(dataset, options, bar)
-        seen_through = read_metadata_text(recorded.metadata, "seen_through", recorded.name)
-        if made is not None:
-            seen_through = json.dumps(observation_wrappers(made))
-        return read(recorded, made, options), seen_through
+        wrappers = match_states_and_wrappers(recorded, None)[1] if made is None else observation_wrappers(made)
+        return read(recorded, made, options), None if wrappers is None else json.dumps(wrappers)
 
 
 def check_actor(agent: ActorCritic, name: str, model: DynamicsModel) -> None:
@@ -185,9 +183,13 @@ def imagine_episodes(imagination: ImaginedEpisodes, steps: int, scale: ActionSca
 
 def print_endings(imagination: ImaginedEpisodes, episodes: Sequence[Episode], steps: int) -> None:
     """Print how long the episodes are and how they ended."""
+    num_terminated = sum(episode.ending is Ending.TERMINATED for episode in episodes)
+    num_unsure = sum(
+        episode.ending is Ending.TRUNCATED and len(episode.rewards) < imagination.length for episode in episodes
+    )
     mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
     print(
         f"{collect.counted(steps, 'step')} in {collect.counted(len(episodes), 'episode')}, mean reward {mean:.4g}; "
-        f"rollouts: {imagination.num_ended:,} terminated, {imagination.num_unsure:,} were cut because the networks "
-        f"disagreed; {collect.counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
+        f"{num_terminated:,} terminated, {num_unsure:,} were cut because the networks disagreed; "
+        f"{collect.counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
     )

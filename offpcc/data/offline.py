@@ -305,6 +305,12 @@ def read(
             f"dataset.best_fraction is {options.best_fraction:g}, but {called} has one episode only; mark the ends of "
             f"episodes, as by dataset.max_episode_steps=N, or leave best_fraction out"
         )
+    for name, usual in (("best_fraction", 1.0), ("return_range", None)):
+        if data.is_shuffled and (value := getattr(options, name)) != usual:
+            raise UserError(
+                f"dataset.{name} is {value:g}, but {called} holds transitions without order, so the returns of its "
+                f"episodes are unknown; leave {name} out, or convert whole episodes with --ordered"
+            )
     data = data.best(options.best_fraction)
     bounds = bounds_for(data, env)
     data, wrappers = match_states_and_wrappers(

@@ -839,6 +839,6 @@ def tell_result(folder: RunFolder, announce: Announce) -> None:
         score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
         announce(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
     announce(f"learning curve  {folder.curve}")
-    for video in sorted(folder.videos.glob("*.mp4"))[:1]:
+    for video in folder.video_files()[:1]:
         announce(f"video           {video}")
     announce(f"folder          {folder.path}")

@@ -317,7 +317,7 @@ class ImaginedEpisodes:
         if actor is not None:
             actor.noise = Noise(int(drawn[2]), actor.device)
         seed_global_generators(int(drawn[3]))
-        self.num_unsure = self.num_ended = self.num_bounded = 0
+        self.num_bounded = 0
 
     def episodes(self, total: int) -> Iterator[Episode]:
         """Yield episodes with `total` steps together; the end of the last may be cut. Actions are in [-1, 1].
@@ -353,8 +353,6 @@ class ImaginedEpisodes:
         position = first_position(self.data, self.actor, starts)
         given = self.length, self.generator, self.pessimism, self.deterministic
         log, _ = play_rollouts(self.model, self.actor, position, *given)
-        self.num_unsure += log.num_stopped
-        self.num_ended += log.num_ended
         self.num_bounded += log.num_bounded
         table = log.rollouts(rows, rollout_starts, rollout_starts).rows
         return [

@@ -90,6 +90,10 @@ class RunFolder:
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
+    def video_files(self) -> list[Path]:
+        """Return the videos, sorted by name, without one that is being written."""
+        return sorted(file for file in self.videos.glob("[!.]*.mp4") if file.is_file())
+
     def refuse_newer(self) -> None:
         """Raise if a newer version of offpcc made the run or went on with it: its files may mean something else."""
         details = self.details()

@@ -100,6 +100,22 @@ def test_a_run_that_begins_later_stays_in_the_temporary_folder(tmp_path):
     assert [file.parent.name for file in (tmp_path / "alone").rglob("events.out*")] == ["1"]
 
 
+def test_a_video_that_is_being_written_is_shown_later(tmp_path, monkeypatch):
+    run, shown = write_run(tmp_path, 1), []
+    (run / "videos").mkdir()
+    (run / "videos" / ".best_actor_1.mp4.tmp-7.mp4").write_bytes(b"half of it")
+    board = Board([tmp_path], tmp_path / "events")
+    monkeypatch.setattr(board, "add", lambda run, events: shown.append(str(events)))
+    board.update()
+    shown.clear()
+    board.add_videos()
+    assert not shown
+    with video(run / "videos" / "best_actor_1.mp4", 10) as add:
+        add(np.zeros((32, 48, 3), np.uint8))
+    board.add_videos()
+    assert len(shown) == 1 and "cannot be shown" not in shown[0]
+
+
 def test_no_runs_and_a_taken_port_are_one_message(launch, tmp_path):
     code, _, err = launch("board", tmp_path)
     assert code == 2 and "no runs in" in err

@@ -77,8 +77,8 @@ def test_a_rollout_is_cut_before_the_step_that_is_less_certain_than_all_data(mod
     largest = facts["uncertainty"]["epistemic"]["1"]
     half = {**facts, "uncertainty": {"epistemic": {"1": 0.5 * largest}}}
     monkeypatch.setattr(model, "facts", half)
-    imagination, episodes = imagine(model, length=50, total=1_000)
-    assert imagination.num_unsure > 0
+    _, episodes = imagine(model, length=50, total=1_000)
+    assert any(len(episode.rewards) < 50 for episode in episodes[:-1])
     for episode in episodes:
         step = model.step(episode.observations[:-1], episode.actions)
         assert (step.uncertainty.epistemic <= 0.5 * largest * 1.001).all()
@@ -179,6 +179,13 @@ def test_imagined_steps_are_a_data_set(world, tmp_path, capsys, algo):
     assert main(["check", "--model", world[1], "--dataset", str(out)]) == 0
 
 
+def test_only_rollouts_in_the_data_set_are_counted(world, tmp_path, capsys):
+    assert main(words(world, tmp_path / "a.hdf5", "--rollout_length", "30")) == 0
+    data = load_dataset(tmp_path / "a.hdf5")
+    num_cut = int((data.is_whole & data.truncations[data.stops - 1] & (data.lengths < 30)).sum())
+    assert f" 0 terminated, {num_cut} were cut because" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_rollout_has_the_wanted_length(world, tmp_path):
     assert main(words(world, tmp_path / "a.hdf5", "--rollout_length", "30")) == 0
@@ -193,6 +200,18 @@ def test_an_agent_sees_what_it_was_trained_on(world, tmp_path):
     data = load_dataset(tmp_path / "a.hdf5")
     shown = np.array([Agent(actor).act(observation) for observation in data.observations[:20]])
     np.testing.assert_allclose(shown, data.actions[:20], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_data_with_states_for_critics_give_a_data_set_for_the_agents_own_view(tmp_path):
+    """A model of what the agent sees; its steps have no states, and fit the environment that shows none."""
+    data, file, out = (str(tmp_path / name) for name in ("states.hdf5", "model.pt", "imagined.hdf5"))
+    given = ["--steps", "900", "--out", data, "--gin", 'make.state = "info"']
+    assert main(["collect", "--env", "pendulum-p-v0", "--actor", "random", *given]) == 0
+    settings = ["DynamicsModel.hidden_dims=(16,)", "ModelTraining.max_epochs=3"]
+    assert main(["train-model", "--dataset", data, "--out", file, "--device", "cpu", "--gin", *settings]) == 0
+    assert main(words((data, file), out)) == 0
+    assert main(["check", "--dataset", out, "--env", "pendulum-p-v0"]) == 0
 
 
 def test_what_does_not_fit_is_refused(world, tmp_path, capsys):

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from offpcc.core import is_image
+from offpcc.core import PackedDict, is_image
 from offpcc.data.checks import env_fit, recommend, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import (
@@ -158,12 +158,22 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     ]
     advice: list[Finding] = []
     if not any(finding.level == FAULT for finding in findings):  # else the data may say something else once corrected
-        seen = math.prod(env.observation_space.shape or ()) if env is not None else math.inf
-        num_hidden = 0 if is_image(data.observations.shape[1:]) else math.prod(data.observations.shape[1:]) - seen
-        advice = recommend.advise(data, bounds, int(max(num_hidden, 0)))
+        space = recorded.observation_space
+        agents = recorded.without_states().as_numbers()
+        is_vector = not is_image(agents.observations.shape[1:])
+        num_hidden = agents.observations.shape[1] - _num_seen(env) if is_vector and env is not None else 0
+        sees_images = not is_vector or (space is not None and bool(space.unpacked_shape.images))
+        advice = recommend.advise(agents, bounds, max(num_hidden, 0), sees_images)
     observed = [spread for spreads in numbers.values() for spread in spreads]
     spreads = lengths, returns, rewards, *observed, *actions
     return Examination(data.name, tuple(findings), spreads, tuple(advice))
+
+
+def _num_seen(env: gymnasium.Env[Any, Any]) -> int:
+    """Return how many numbers of its vectors an environment shows an agent."""
+    space = env.observation_space
+    space = space.agent_space if isinstance(space, PackedDict) and space.state_key is not None else space
+    return space.unpacked_shape.num_numbers if isinstance(space, PackedDict) else math.prod(space.shape or ())
 
 
 def _entries(data: Dataset) -> dict[str, Array]:

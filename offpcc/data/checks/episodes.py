@@ -156,7 +156,7 @@ def returns(data: Dataset, spread: Spread) -> Finding:
     text = spread.text
     reach = WILD * max(spread.three_quarters - spread.quarter, 0.1 * abs(spread.median))
     wild = np.flatnonzero((data.returns < spread.quarter - reach) | (data.returns > spread.three_quarters + reach))
-    if len(wild):
+    if len(wild) and reach:
         remedy = "check these episodes; scaling by the range of returns depends on them"
         return Finding("returns", NOTE, f"{len(wild):,} far from the others (episodes {_few(wild)}); {text}", remedy)
     return Finding("returns", OK, text)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from offpcc.core import is_image
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.utils.findings import OK, Finding
@@ -23,18 +22,19 @@ TWO_GROUPS = 0.9  # of many returns: 0.64 for a normal and 0.75 for a uniform sp
 FEWEST_IN_GROUP = 0.05  # part of the episodes; fewer are outliers
 FEWEST_EPISODES = 10  # with fewer, the spread of returns says little
 EQUAL_RETURNS = 0.1
+MOST_OF_MEDIAN = 10.0  # a median near 0 tells nothing
 SPARSE = 0.95
 
 
 class Properties(NamedTuple):
     """Measured properties of recorded data; None if they cannot be measured."""
 
-    sees_images: bool
     error: float | None  # of predicting the change of observations from one, relative to its variance; mean of columns
     remaining: float | None  # the part of this error that is left if the observation before is known, too; median
     coverage: float | None  # spread of actions at similar observations: 0 for equal ones, 1 for uniform ones
     modes: float | None  # part of the variance of these actions that is between two groups
-    return_spread: float | None  # (90th - 10th percentile) / |median| of the returns of whole episodes
+    middle: float | None  # 90th - 10th percentile of the returns of whole episodes
+    return_spread: float | None  # the same / |median|; infinity if the median is 0
     good_share: float | None  # part of the episodes in the better of two separate groups of returns
     common_reward: float  # part of the rewards that have the commonest value
     has_better_reward: bool  # whether any reward is above the commonest one
@@ -48,22 +48,23 @@ def is_hidden(error: float | None, remaining: float | None) -> bool:
 def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Properties:
     """Measure the properties of data whose Dict observations are numbers (`Dataset.as_numbers`)."""
     values, counts = np.unique(data.rewards, return_counts=True)
-    spread = share = None
+    middle = spread = share = None
     whole = np.sort(data.whole_returns.astype(np.float64))
     if len(whole) >= FEWEST_EPISODES and not data.is_shuffled:
         low, median, high = np.percentile(whole, (10, 50, 90))
-        spread = float((high - low) / max(abs(median), 1e-9))
+        middle = float(high - low)
+        spread = middle / float(abs(median)) if median else np.inf * bool(middle)
         between, size = two_groups(whole)
         part = float(1.0 - size / len(whole))
         if spread > EQUAL_RETURNS and between >= TWO_GROUPS and FEWEST_IN_GROUP <= part <= 1.0 - FEWEST_IN_GROUP:
             share = part
     error, remaining, coverage, modes = _of_steps(data, action_bounds) or (None, None, None, None)
     return Properties(
-        sees_images=is_image(data.observations.shape[1:]),
         error=error,
         remaining=remaining,
         coverage=coverage,
         modes=modes,
+        middle=middle,
         return_spread=spread,
         good_share=share,
         common_reward=float(counts.max() / data.num_steps),
@@ -175,13 +176,16 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
     return "rebrac", f"{known}, and it stays near the recorded actions while it improves on them"
 
 
-def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 0) -> list[Finding]:
+def advise(
+    data: Dataset, action_bounds: Range | None = None, num_hidden: int = 0, sees_images: bool = False
+) -> list[Finding]:
     """Return findings about the properties, and the recommendation as the last one.
 
     Args:
         data: data whose Dict observations are numbers.
         action_bounds: lowest and highest action of the environment.
         num_hidden: how many of the recorded numbers the environment hides from the agent.
+        sees_images: whether the agent sees images, alone or beside numbers.
     """
     found, findings = measure_dataset(data, action_bounds), []
     hides = is_hidden(found.error, found.remaining)
@@ -202,7 +206,9 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
             text += f", {found.modes:.0%} of that between two groups"
         findings.append(Finding("coverage", OK, text))
     if found.return_spread is not None:
-        text = f"the middle 80% of the returns differ by {found.return_spread:.0%} of their median"
+        is_relative = found.return_spread < MOST_OF_MEDIAN
+        part = f"{found.return_spread:.0%} of their median" if is_relative else f"{found.middle:.4g}"
+        text = f"the middle 80% of the returns differ by {part}"
         if found.good_share is not None:
             text += f", in two groups, as of two policies; {found.good_share:.0%} are in the better one"
         findings.append(Finding("skill", OK, text))
@@ -211,8 +217,8 @@ def advise(data: Dataset, action_bounds: Range | None = None, num_hidden: int = 
         algorithm, reason = "dbc", reason.removesuffix("; then try td3_bc")
     elif data.discrete_actions:
         algorithm, reason = "dcql", "it improves on the recorded actions, and lowers the values of those the data lack"
-    name = "c" * found.sees_images + "r" * (hides or num_hidden > 0) + algorithm
-    if found.sees_images and data.stacks is None:
+    name = "c" * sees_images + "r" * (hides or num_hidden > 0) + algorithm
+    if data.observations.ndim > 2 and data.stacks is None:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
     other = {"bc": "td3_bc", "dbc": "dcql", "dcql": "dbc"}.get(algorithm, "bc")
     baseline = name.removesuffix(algorithm) + other

@@ -105,8 +105,9 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
             try:
                 features = parse_example(record)
                 if ordered:
-                    returns[number], score = _add_episode(writer, features, num_actions)
-                    scores.append(score)
+                    if sums := _add_episode(writer, features, num_actions):
+                        returns[number] = sums[0]
+                        scores.append(sums[1])
                 else:
                     key, clipped = _add_transition(writer, features, num_actions)
                     returns[key] = clipped
@@ -172,8 +173,8 @@ def _one(features: dict[str, Any], key: str, kind: str) -> Any:
     return numbers[0]
 
 
-def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int) -> tuple[float, float]:
-    """Write an episode; return the sums of its clipped and its unclipped rewards."""
+def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int) -> tuple[float, float] | None:
+    """Write an episode; return the sums of the clipped and unclipped rewards that were written, None without any."""
     pngs, actions = get_feature(features, "observations", "bytes"), get_feature(features, "actions", "i")
     clipped, unclipped, discounts = (
         get_feature(features, key, "f") for key in ("clipped_rewards", "unclipped_rewards", "discounts")
@@ -184,11 +185,13 @@ def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int
     _check_actions(actions, num_actions)
     if not (np.isfinite(clipped).all() and np.isfinite(unclipped).all()):
         raise ValueError("a reward is not finite")
-    frames = (_decoded(png) for png in pngs)
+    frames, before = (_decoded(png) for png in pngs), len(writer.actions)
     _add_recorded(
         writer, frames, actions, clipped, np.arange(1, len(actions) + 1) == len(actions) * (discounts[-1] == 0)
     )
-    return float(clipped.sum(dtype=np.float64)), float(unclipped.sum(dtype=np.float64))
+    if not (num := len(writer.actions) - before):
+        return None
+    return float(clipped[:num].sum(dtype=np.float64)), float(unclipped[:num].sum(dtype=np.float64))
 
 
 def _add_recorded(
@@ -280,7 +283,9 @@ def _small_array(path: Path, kinds: str) -> Array:
         shape, by_columns, dtype = npy_header(file)
         if len(shape) != 1 or shape[0] > MOST_STEPS or by_columns or dtype.kind not in kinds:
             raise UserError(f"{path}: it holds {dtype} of shape {shape}, not a number for each step; fetch it again")
-        return np.frombuffer(_read(file, shape[0] * dtype.itemsize), dtype)
+        numbers = np.frombuffer(_read(file, shape[0] * dtype.itemsize), dtype)
+        _check_end(file)
+        return numbers
 
 
 def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator[Array]:
@@ -294,7 +299,10 @@ def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator
             raise UserError(f"{path}: {shape[0]:,} observations, but {others}; fetch the four files again")
         for start in range(0, shape[0], ROWS):
             number = min(ROWS, shape[0] - start)
-            yield from np.frombuffer(_read(file, number * SIDE * SIDE), np.uint8).reshape(number, SIDE, SIDE)
+            block = _read(file, number * SIDE * SIDE)
+            if start + number == shape[0]:
+                _check_end(file)
+            yield from np.frombuffer(block, np.uint8).reshape(number, SIDE, SIDE)
             progress(raw.tell(), size)
 
 
@@ -306,6 +314,12 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
             yield raw, file
     except (EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is cut or damaged ({first_line(error)}); {AGAIN}") from None
+
+
+def _check_end(file: Any) -> None:
+    """Raise if a GZIP file does not end here. Reading its end also compares its checksum and its length."""
+    if file.read(1):
+        raise ValueError("it is longer than it says")
 
 
 def _read(file: Any, num_bytes: int) -> bytes:

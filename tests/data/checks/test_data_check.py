@@ -765,3 +765,13 @@ def test_the_last_steps_that_pendulums_recorder_dropped_are_told():
     found = odd(examine_dataset(load_dataset(path, action_range=(-2.0, 2.0)), env=env))
     assert [finding.check for finding in found] == ["ends", "limit"]
     assert "last 199 steps, but the environment's time limit is 200" in found[1].found
+
+
+def test_the_sample_of_many_numbers_has_all_colours_and_last_steps():
+    draw = np.random.default_rng(0)
+    images = draw.integers(10, 40, (300, 64, 64, 3)).astype(np.uint8)
+    images[..., 0] = 200
+    spread = Spread.of("pixel", images)
+    assert spread.three_quarters == 200 and spread.median < 40 and spread.std == pytest.approx(images.std(), rel=0.02)
+    rewards = np.where(np.arange(1_000_000) % 1_000 == 999, 100.0, 0.0)
+    assert Spread.of("reward", rewards).std == pytest.approx(rewards.std(), rel=0.3)

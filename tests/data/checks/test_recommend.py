@@ -5,10 +5,12 @@ import re
 import numpy as np
 import pytest
 
+import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import Dataset
 from offpcc.data.checks.check import examine_dataset
 from offpcc.data.checks.recommend import choose, is_hidden, measure_dataset, two_groups
+from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.make import make
 
 LENGTH = 50
@@ -138,8 +140,6 @@ def test_rare_rewards_below_the_others_are_not_sparse():
 
 @pytest.mark.parametrize("env, name", [("pendulum-p-v0", "rcql"), ("pendulum-v0", "cql")])
 def test_what_the_environment_hides_needs_a_memory(env, name, pendulum_file):
-    from offpcc.data.datasets.load import load_dataset
-
     assert advice(load_dataset(pendulum_file), env=make(env)).startswith(f"start with {name}:")
 
 
@@ -155,6 +155,59 @@ def test_images_need_convolutions():
     assert advice(data).startswith("start with crebrac:") and "take crrebrac unless frames" in advice(data)
 
 
+def with_entries(data, **entries):
+    """The same data with Dict observations, of which the entry "seen" is the old ones."""
+    return Dataset.from_arrays(
+        observations={"seen": data.observations, **entries},
+        actions=data.actions,
+        rewards=data.rewards,
+        terminations=data.terminations,
+        truncations=data.truncations,
+        action_range=(-1.0, 1.0),
+    )
+
+
+def test_images_beside_numbers_need_convolutions():
+    data = particle(control)
+    images = np.random.default_rng(0).integers(0, 256, (data.num_steps, 8, 8, 3), np.uint8)
+    assert advice(with_entries(data, camera=images)).startswith("start with cbc: the episodes are equally good")
+
+
+def test_states_that_only_critics_see_are_no_observations():
+    whole, blind = particle(control), particle(control, columns=(0,))
+    data = Dataset.from_arrays(
+        observations=blind.observations,
+        states=whole.observations,
+        actions=blind.actions,
+        rewards=blind.rewards,
+        terminations=blind.terminations,
+        truncations=blind.truncations,
+        action_range=(-1.0, 1.0),
+    )
+    assert advice(data).startswith("start with rbc:")
+
+
+def test_an_environment_that_gives_critics_the_state_hides_no_numbers_of_the_agent(tmp_path):
+    env = make("pendulum-p-v0", state="info", scale_actions=True)
+    offpcc.configure(None, 'make.state = "info"')
+    offpcc.collect("pendulum-p-v0", None, steps=2_000, seed=1).save(tmp_path / "data.hdf5")
+    data = load_dataset(tmp_path / "data.hdf5")
+    texts = [str(finding) for finding in examine_dataset(data, env=env).advice]
+    assert "seems not to show the state" in texts[0] and "start with r" in texts[-1]
+
+
+def test_a_median_of_zero_is_no_unit():
+    data = particle(uniform, num_episodes=40, reward=lambda rewards, last: at_fifths(last))
+    findings = examine_dataset(data)
+    (skill,) = (finding.found for finding in findings.advice if finding.check == "skill")
+    assert skill.startswith("the middle 80% of the returns differ by 1, in two groups")
+    assert "far from the others" not in " ".join(map(str, findings.findings))
+
+
+def at_fifths(last):
+    return np.where(last & (np.cumsum(last) % 5 == 0), 1.0, 0.0)
+
+
 def test_data_with_a_fault_get_no_advice():
     data = particle(uniform, num_episodes=4)
     assert examine_dataset(data).advice == (), "less than a batch"
@@ -162,7 +215,7 @@ def test_data_with_a_fault_get_no_advice():
 
 def test_few_steps_and_one_episode_are_not_measured():
     found = measure_dataset(particle(uniform, num_episodes=1))
-    assert found[1:7] == (None,) * 6 and choose(found, False)[0] == "rebrac"
+    assert found[:7] == (None,) * 7 and choose(found, False)[0] == "rebrac"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import h5py
 import numpy as np
 import pytest
 
+import offpcc
 from offpcc.cli.convert import run_convert
+from offpcc.data import offline
 from offpcc.data.convert import atari, tfrecord
 from offpcc.data.convert.atari import _add_recorded
 from offpcc.data.convert.frame_writer import FrameWriter
@@ -107,7 +109,8 @@ def test_whole_episodes(converted, tmp_path, last_terminates):
         assert (data.next_observations[start:stop] == stacks[1:]).all()
         assert (data.rewards[start:stop] == np.minimum(np.arange(stop - start) % 3 * 2, 1)).all()
     assert f"{sum(lengths):,} steps in 3 episodes" in out
-    assert "mean return 3.33 of clipped rewards, 10.00 of the game's" in out
+    returns = ("3.33", "10.00") if last_terminates else ("3.00", "8.67")  # of the steps that were written
+    assert f"mean return {returns[0]} of clipped rewards, {returns[1]} of the game's" in out
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,42 @@ def test_logs_that_are_cut(converted, tmp_path):
         assert code == 2 and f"{file} is cut or damaged" in err and err.count("\n") == 1, err
         file.write_bytes(content)
     assert not [file for file in (tmp_path / "buffers").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("name", ["observation", "action", "terminal"])
+def test_logs_whose_checksum_is_wrong_or_missing(converted, tmp_path, name):
+    """Their numbers can be read, and some may be wrong."""
+    folder = tmp_path / "datasets/Breakout/1/replay_logs"
+    shards.write_replay(folder, [0, 0, 1], 2)
+    file = folder / f"$store$_{name}_ckpt.2.gz"
+    content = file.read_bytes()
+    for damaged in (content[:-8], content[:-8] + bytes([content[-8] ^ 1]) + content[-7:]):
+        file.write_bytes(damaged)
+        code, _, err = converted(source="dqn-replay")
+        assert code == 2 and f"{file} is cut or damaged" in err and err.count("\n") == 1, err
+    assert not [file for file in (tmp_path / "buffers").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("setting", ["best_fraction = 0.1", "return_range = 1000.0"])
+def test_transitions_without_order_have_no_returns(converted, tmp_path, setting):
+    shards.shuffled_shard(tmp_path / "datasets" / SHARD, 12)
+    assert converted()[0] == 0
+    offpcc.configure(None, f"dataset.{setting}")
+    with pytest.raises(UserError, match=rf"dataset\.{setting.split()[0]} is .* holds transitions without order"):
+        offline.read(tmp_path / "buffers" / f"{SHARD}.hdf5", None, offline.dataset_options())
+
+
+def test_returns_are_those_of_the_steps_that_were_written(converted, tmp_path):
+    """The last step of a cut episode is not written, so an episode of one such step is none."""
+    whole = shards.episode(shards.frames(3), [0, 1, 2], [0, 0, 1.0])
+    cut = whole | {"discounts": np.ones(3, np.float32)}
+    single = shards.episode(shards.frames(1), [0], [1.0]) | {"discounts": np.ones(1, np.float32)}
+    shards.write_shard(tmp_path / "datasets" / ORDERED, [whole, cut, single])
+    code, out, err = converted("--ordered")
+    assert code == 0, err
+    data = load_dataset(tmp_path / "buffers" / f"{ORDERED}.hdf5")
+    assert data.returns.tolist() == [1.0, 0.0] and "5 steps in 2 episodes" in out
+    assert "mean return 0.50 of clipped rewards" in out
 
 
 @pytest.mark.parametrize(
