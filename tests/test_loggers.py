@@ -466,8 +466,9 @@ logger.close()
 
     def test_a_chosen_mode_and_the_default_project(self, tmp_path):
         folder, done = self.run(tmp_path, WANDB_MODE="offline")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         [file] = (folder / "wandb").glob("offline-run-*/run-stable1.wandb")
+        line = f"Weights & Biases: offline; upload this run later with wandb sync '{file.parent}'\n"
+        assert (done.returncode, done.stdout, done.stderr) == (0, line, "")
         assert {record.run.project for record in self.records(file)} - {""} == {"offpcc"}
 
     @pytest.mark.parametrize(
@@ -528,7 +529,7 @@ logger.close()
     def test_both_phases_and_the_model_have_panels_and_actors_are_artifacts(self, tmp_path):
         folder = tmp_path / "run"
         done = run_python(self.PHASES.format(folder=str(folder)), HOME=str(tmp_path), WANDB_MODE="offline")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert (done.returncode, done.stderr) == (0, "") and "later with wandb sync" in done.stdout
         [file] = (folder / "wandb").glob("offline-run-*/run-stable1.wandb")
         records = self.records(file)
         history = [

@@ -184,7 +184,10 @@ def faults(run: Path, status: str) -> str:
     if file.is_file():
         with open_regular(file, "r", encoding="utf-8", errors="replace") as stream:
             text = stream.read(LONGEST_FAULT)
-        found.append("The environment failed:\n\n" + "\n".join(f"    {line}" for line in text.splitlines()))
+        title = "The environment failed:"
+        if status == "finished":
+            title = "The run finished. Before that, its environment failed:"
+        found.append(f"{title}\n\n" + "\n".join(f"    {line}" for line in text.splitlines()))
     return "\n\n".join(found)
 
 

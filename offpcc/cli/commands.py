@@ -170,7 +170,11 @@ def check_agent(
     json_output: bool,
 ) -> int:
     """Print and draw how an agent uses its memory, and return 0; see `offpcc.check_memory`."""
-    output = output or Path("memory.png")
+    if output is None:
+        place = folder.resolve()
+        output = Path(
+            f"memory_{place.parent.name}_{place.name}.png" if place.name.isdecimal() else f"memory_{place.stem}.png"
+        )
     check_picture(output, "--output", "memory.png")
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
         env, file, actor = _load(folder, env, config, modules, "cpu", 1)

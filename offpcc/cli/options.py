@@ -471,7 +471,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},
     "check --output": {
         "help": "Draw the returns and lengths of the data's episodes into this file. With RUN, draw the measurements; "
-        "the default is then memory.png."
+        "the default is then memory_NAME.png, by the name of the agent."
     },
     "check --model": {"help": "Check this model, which offpcc train-model wrote, on the recorded data."},
     "check --steps": {"help": "Walk through the environment for at most this many steps. The default is 2000."},

@@ -391,7 +391,7 @@ def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) ->
         status = "new" if not any(states.values()) else "unfinished"
         if len(over) == len(states):
             status = "stopped early" if is_short else "finished"
-        mean, std = float(np.mean(values)) if values else None, float(np.std(values, ddof=1)) if values[1:] else None
+        mean, std = float(np.mean(values)) if values else None, float(np.std(values)) if values[1:] else None
         told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
         row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
         key = one.task, mean is None, -counted, -(mean or 0.0)

@@ -32,7 +32,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import read_json, replacing, sha256, write_json
 from offpcc.utils.paths import as_path, shown
-from offpcc.utils.spaces import PackedDict, channels_first_shape, channels_last, is_image
+from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
 
 FORMAT = 1  # of the contract
@@ -294,7 +294,7 @@ def export(
         "offpcc": __version__,
         "algorithm": type(agent.algorithm).__name__,
         **{name: value for name, value in facts.items() if value is not None},
-        **({} if env is None else _env_facts(env)),
+        **({} if env is None else _env_facts(env, agent)),
         "file": file.name,
         "sha256": hashlib.sha256(content).hexdigest(),
         "inputs": [port.plain() for port in step.inputs],
@@ -307,6 +307,7 @@ def export(
         },
         "inside": [
             "normalisation of observations",
+            *(["one-hot vectors of choices"] if _has_choices(agent.algorithm.packed) else []),
             "number of the action" if agent.algorithm.is_discrete else "scale and bounds of actions",
             *(["signs of rewards"] if step.extras and agent.algorithm.clip_rewards else []),
         ],
@@ -551,10 +552,24 @@ def _median_time(call: Callable[[], Any]) -> float:
     return float(np.median(times)) * 1e6
 
 
-def _env_facts(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+def _seen(space: spaces.Space[Any], agent: Agent) -> spaces.Space[Any]:
+    """Return the part of an environment's observations that the actor sees, without the state for critics."""
+    space = getattr(space, "dict_space", space)
+    if not isinstance(space, spaces.Dict):
+        return space
+    packed = agent.algorithm.packed
+    if packed is None:
+        return space.spaces.get(OBSERVATION, space)
+    return spaces.Dict({key: entry for key, entry in space.items() if key in packed.dict_space.spaces})
+
+
+def _has_choices(packed: PackedDict | None) -> bool:
+    return packed is not None and any(not isinstance(entry, spaces.Box) for entry in packed.entries.values())
+
+
+def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
     """Return what an environment says of itself."""
     seconds = getattr(env.unwrapped, "dt", None)
     rate = 1.0 / seconds if isinstance(seconds, float) and seconds > 0 else env.metadata.get("render_fps")
-    space = getattr(env.observation_space, "dict_space", env.observation_space)
-    facts = {"env": env.spec.id if env.spec else None, "observation_space": str(space)}
+    facts = {"env": env.spec.id if env.spec else None, "observation_space": str(_seen(env.observation_space, agent))}
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

@@ -597,7 +597,8 @@ def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, conso
     """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
     loop = experiment.loop
     columns = experiment.columns
-    if message := _check_table(folder, columns, loop.rows):
+    message = _check_table(folder, columns, loop.rows)
+    if message and (spec.start_from is None or folder.progress.exists()):  # else the table of a new folder begins
         console.print(message)
     logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
     with report_errors("TensorBoard"):
@@ -766,6 +767,11 @@ def _describe_online(spec: RunSpec, experiment: Experiment, phase: OnlinePhase) 
         waits = f"the first {options.warm_up_steps:,} at random"
     return [
         f"{'' if begins_here else 'then '}{num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
+        *(
+            []
+            if phase.algorithm.has_critics
+            else [f"note: {name} copies the actions of its data, also its own, so it does not improve; add --algo"]
+        ),
         _planned_size(buffer, num_steps, experiment.time_limit),
     ]
 

@@ -51,9 +51,9 @@ class Effect:
     action_interval: Interval
 
     def __str__(self) -> str:
-        """Return the cost in words."""
-        low, high = map(_number, self.cost_interval)
-        return f"{_number(self.cost)} of return (95% interval {low} to {high})"
+        """Return the change of the return in words."""
+        low, high = (_number(-bound) for bound in reversed(self.cost_interval))
+        return f"the return by {_number(-self.cost)} (95% interval {low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class MemoryCheck:
         elif any(effect.action_change > self.tolerance for effect in once):
             verdict = "Its actions depend on the memory, but these episodes do not show that the return does."
         said = [f"The return is {_number(np.mean(self.returns))}, the mean over {len(self.returns)} episodes."]
-        said.append(f"Erasing the memory before every step costs {often}. {verdict}")
+        said.append(f"Erasing the memory before every step changes {often}. {verdict}")
         for kind, how in (("erased", "Erasing it once"), ("scrambled", "The memory of another episode")):
             if found := [effect for effect in once if effect.kind == kind]:
                 worst, change = max(found, key=lambda one: one.cost), max(one.action_change for one in found)
-                said.append(f"{how} costs at most {worst}, at step {worst.step},")
+                said.append(f"{how} changes {worst} where it matters most, at step {worst.step},")
                 said.append(f"and changes the next action by {change:.2f} or less on average, of [-1, 1].")
         if self.horizon is None:
             said.append("No observation changes an action.")
@@ -166,7 +166,7 @@ def measure_memory(
     if actor.memoryless:
         raise UserError(
             f"{type(actor).__name__} has no memory here, so there is nothing to check; give an agent with memory: its "
-            f"algorithm begins with r, such as rsac"
+            f"algorithm begins with r or cr, such as rsac"
         )
     seeds = list(range(seed, seed + num_episodes))
     with ExitStack() as stack:

@@ -221,7 +221,7 @@ class Report:
 
     def as_markdown(self) -> str:
         """Return the tables, with what they show and the warnings."""
-        what = f"{self.test} test of each run"
+        what = "best test of each run" if self.test == "best" else "last test that all runs have"
         unit = f"Scores are normalised {self.normalise}." if self.normalise else "Scores are returns."
         parts = [
             f"# Report: {what}",
@@ -238,7 +238,7 @@ class Report:
         columns = {"iqm": f"IQM, {what}", "mean": "mean", "median": "median"}
         if self.normalise:
             columns["optimality_gap"] = "optimality gap"
-        head = ["task", "algorithm", *columns.values()]
+        head = ["task", "algorithm", "steps", *columns.values()]
         head += [f"P(better than {self.baseline})"] if self.baseline else []
         rows = []
         for entry in self.entries:
@@ -246,7 +246,7 @@ class Report:
             cells = [_cell(entry.statistics[name], seeds, form) for name in columns]
             if self.baseline:
                 cells.append("" if entry.improvement is None else _cell(entry.improvement, seeds, ".2f"))
-            rows.append([entry.task, entry.name, *cells])
+            rows.append([entry.task, entry.name, range_of([int(runs.steps[-1]) for runs in entry.members]), *cells])
         return _table(head, rows)
 
     def _budget_table(self) -> str:
@@ -354,6 +354,13 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
         if without:
             warnings.append(f"runs of {name} in {group.environment} without any test, left out: {cut(without, ', ')}")
         end = aligned.steps[-1]
+        ends = [float(curve.steps[-1]) for curve in aligned.curves]
+        if end < max(ends):
+            behind = [run.name for run, last in zip(aligned.runs, ends, strict=True) if last < max(ends)]
+            warnings.append(
+                f"{name} in {group.environment} is compared after {end:,.0f} of {max(ends):,.0f} steps, because runs "
+                f"{cut(behind, ', ')} have no later test that all have; continue these with --resume, or leave them out"
+            )
         best = [curve.mean[curve.steps <= end].max() for curve in aligned.curves]
         returns = np.array(best) if test == "best" else aligned.values[:, -1]
         hours = [_hours(run)[: len(curve.steps)] for run, curve in zip(aligned.runs, aligned.curves, strict=True)]
@@ -415,9 +422,10 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
             if (known := references_of(runs.group)) is not None:
                 pairs[runs.task] = known
     elif isinstance(normalise, Mapping):
-        words, pairs, advice = "by given references", dict(normalise), "add it"
+        words, pairs, advice = "by given references", _by_task(found, normalise), "add it"
     else:
-        words, pairs, advice = f"by {normalise}", _read_references(Path(normalise)), f"add it to {normalise}"
+        given = _read_references(Path(normalise))
+        words, pairs, advice = f"by {normalise}", _by_task(found, given), f"add it to {normalise}"
     missing = [task for task in tasks if task not in pairs]
     if missing:
         raise UserError(f"there are no references of {cut(missing, ', ')} to normalise returns; {advice}")
@@ -432,6 +440,18 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
             )
         checked[task] = (float(pair[0]), float(pair[1]))
     return words, checked
+
+
+def _by_task(found: Sequence[Runs], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return given references by task. They may name the task, or its environment, with or without its module."""
+    known = {str(name).replace(":", "-"): pair for name, pair in given.items()}
+    pairs: dict[str, Any] = {}
+    for runs in found:
+        env = str(RunFolder.at(runs.folders[0]).details().get("env") or runs.task)
+        names = runs.task, env.replace(":", "-"), env.rpartition(":")[2]
+        if (name := next((name for name in names if name in known), None)) is not None:
+            pairs[runs.task] = known[name]
+    return pairs
 
 
 def _read_references(file: Path) -> dict[str, Any]:
@@ -556,7 +576,7 @@ def _plain(values: Estimate | Band | None) -> dict[str, Any] | None:
 def range_of(numbers: Sequence[int]) -> str:
     """Return the smallest and the largest of some numbers as text: "3" or "3 to 5"."""
     low, high = min(numbers), max(numbers)
-    return f"{low}" if low == high else f"{low} to {high}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _cell(estimate: Estimate, seeds: str, form: str) -> str:

@@ -56,6 +56,7 @@ def test_faults_are_told(tmp_path):
     told = faults(stopped, "stopped")
     assert "stopped before its end" in told and "NaN" in told and "    Traceback: the robot fell" in told
     assert "status: running" in faults(fine, "running")
+    assert "The run finished. Before that, its environment failed:" in faults(stopped, "finished")
 
 
 def test_new_rows_of_a_run_are_written_once(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,7 @@ def test_a_grid_makes_ordinary_runs_and_a_table(here, launch, tmp_path):
     for row in found:
         returns = [float(rows(Path(row["folder"]) / seed)[-1].split(",")[5]) for seed in ("1", "2")]
         assert float(row["return"]) == pytest.approx(sum(returns) / 2)
+        assert float(row["std"]) == pytest.approx(statistics.pstdev(returns)), "as offpcc plot"
     assert float(found[0]["return"]) > float(found[1]["return"])
     assert json.loads((tmp_path / "results/s/summary.json").read_text())[0]["seeds"] == 2
     assert (tmp_path / "results/s/summary.txt").read_text() in out

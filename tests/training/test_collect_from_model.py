@@ -206,7 +206,8 @@ def test_an_agent_sees_what_it_was_trained_on(world, tmp_path):
 def test_data_with_states_for_critics_give_a_data_set_for_the_agents_own_view(tmp_path):
     """A model of what the agent sees; its steps have no states, and fit the environment that shows none."""
     data, file, out = (str(tmp_path / name) for name in ("states.hdf5", "model.pt", "imagined.hdf5"))
-    given = ["--steps", "900", "--out", data, "--gin", 'make.state = "info"']
+    (tmp_path / "state.gin").write_text('make.state = "info"')
+    given = ["--steps", "900", "--out", data, "--config", str(tmp_path / "state.gin")]
     assert main(["collect", "--env", "pendulum-p-v0", "--actor", "random", *given]) == 0
     settings = ["DynamicsModel.hidden_dims=(16,)", "ModelTraining.max_epochs=3"]
     assert main(["train-model", "--dataset", data, "--out", file, "--device", "cpu", "--gin", *settings]) == 0

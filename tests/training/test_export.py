@@ -327,6 +327,20 @@ def test_dict_observations(tmp_path, algorithm):
     }
 
 
+class Told(Mixed):
+    """The same, and a state for critics."""
+
+    observation_space = spaces.Dict({"height": Mixed.observation_space["height"], "gear": spaces.Discrete(3), "truth":
+                                     spaces.Box(-1.0, 1.0, (2,), np.float32)})  # fmt: skip
+
+
+def test_the_contract_has_no_state_for_critics(tmp_path):
+    agent = agent_of(Told, "sac", 'make.state = "truth"')
+    contract = offpcc.export(agent, tmp_path / "actor.pt2", env=offpcc.make(Told, state="truth")).contract
+    assert "truth" not in json.dumps(contract)
+    assert "gear" in contract["observation_space"] and "one-hot vectors of choices" in contract["inside"]
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run's folder, of few steps."""

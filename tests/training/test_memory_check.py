@@ -295,7 +295,7 @@ def test_the_command(tmp_path, capfd, monkeypatch):
     assert found["effects"][0]["cost_interval"][0] > 100.0
     assert found["horizon"] < 10
     assert found["text"]
-    assert (tmp_path / "memory.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "memory_pendulum-p.png").read_bytes()[:4] == b"\x89PNG"
     assert digests(run) == before
 
 

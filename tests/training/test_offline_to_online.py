@@ -129,6 +129,8 @@ def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path
     code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, "--gin", *ONLINE)
     assert code == 0, err
     assert f"going on from {before} after epoch 1, step 120" in out
+    assert "is missing" not in out, "the table of a new folder begins with the rows of the first phase"
+    assert ("so it does not improve" in out) == (algo in ("bc", "rbc"))
     after = tmp_path / "two" / whole.relative_to(tmp_path / "results")
     assert_equal_runs(whole, after, bound=False)
     assert json.loads((after / "run.json").read_text())["from"] == str(before)

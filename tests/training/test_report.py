@@ -184,7 +184,7 @@ def test_the_files_and_their_values(results, capsys):
     printed = capsys.readouterr().out
     assert Path("out/mine.md").read_text() in printed
     assert "P(better than sac)" in printed
-    assert "IQM, last test of each run" in printed
+    assert "IQM, last test that all runs have" in printed
     report = json.loads(Path("out/mine.json").read_text())
     tables = {task: [results / task / "td3" / str(seed) / "progress.csv" for seed in range(1, 6)] for task in TASKS}
     last = {task: [float(file.read_text().split(",")[-2]) for file in files] for task, files in tables.items()}
@@ -264,9 +264,9 @@ def test_every_cell_has_its_number_of_seeds_and_every_run_is_a_thin_line(results
     head, *lines = [line for line in table.splitlines() if line.startswith("| ")]
     assert len(lines) == 1 + 3 * 2  # the rule of the table, then two algorithms over all tasks and in each of two
     for line in lines[1:]:
-        task, name, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        task, name, _, *cells = [cell.strip() for cell in line.strip("|").split("|")]
         number = {"a-v0": "4", "all tasks": "4 to 5"}.get(task, "5") if name == "sac" else "5"
-        assert len(cells) == head.count("|") - 3
+        assert len(cells) == head.count("|") - 4
         assert all(cell.endswith(f"({number})") for cell in cells if cell), line
     report_figure.draw_report(report, tmp_path / "figure.png")
     panels = [axes for axes in drawn[0].axes if axes.get_title(loc="left").split("\n")[-1].startswith("IQM against")]
@@ -280,6 +280,25 @@ def test_few_seeds_and_several_units_are_told(results):
     assert any("fewer than 5 seeds" in text and "sac in a-v0 (4)" in text for text in report["warnings"])
     assert any("nothing is aggregated over tasks" in text for text in report["warnings"])
     assert {row["task"] for row in report["rows"]} == {*TASKS}
+
+
+def test_the_table_tells_at_which_step_runs_are_compared(results):
+    write_run(results / "a-v0" / "sac" / "6", [0.0], status="stopped")
+    report = make_report([results / "a-v0"])
+    told = "sac in a-v0 is compared after 100 of 300 steps, because runs 6 have no later test that all have"
+    assert any(told in text for text in report.warnings)
+    assert "| a-v0 | sac | 100 |" in report.as_markdown() and "| a-v0 | td3 | 300 |" in report.as_markdown()
+    assert row_of(report.as_plain_data(), "a-v0", "sac")["returns"] == [0.0] * 6
+
+
+@pytest.mark.parametrize("name", ["my_env-a-v0_from_log", "my_env:a-v0_from_log", "my_env:a-v0", "a-v0"])
+def test_references_name_a_task_or_its_environment(tmp_path, name):
+    for seed in (1, 2):
+        folder = tmp_path / "my_env-a-v0_from_log" / "iql" / str(seed)
+        write_run(folder, [5.0 * seed], env="my_env:a-v0", dataset="log.hdf5")
+    report = offpcc.report(tmp_path, normalise={name: [0.0, 10.0], "other-v0": [0.0, 1.0]})
+    assert report["references"] == {"my_env-a-v0_from_log": [0.0, 10.0]}
+    assert report["rows"][0]["scores"] == [0.5, 1.0]
 
 
 def test_offline_runs_have_a_tuning_budget(tmp_path):

@@ -240,11 +240,17 @@ class Dataset:
         return num_rows * bytes_per_row(size, self.actions.shape[1])
 
     def __repr__(self) -> str:
-        observations, actions = self.observations, self.actions
+        space, actions = self.observation_space, self.actions
+        seen = f"{self.observations.shape} {self.observations.dtype}"
+        if space is not None:
+            entries = (f"{part.key} {part.shape}" for part in space.unpacked_shape.parts if part != space.state_part)
+            seen = f"Dict({', '.join(entries)})"
+        states = (
+            "" if space is None or space.state_part is None else f" and states {space.state_part.shape} for critics"
+        )
         return (
             f"<Dataset {self.name!r} from {self.source}: num_transitions={self.num_transitions:,}, "
-            f"num_episodes={self.num_episodes:,}, observations={observations.shape} {observations.dtype}, "
-            f"actions={actions.shape} {actions.dtype}>"
+            f"num_episodes={self.num_episodes:,}, observations={seen}{states}, actions={actions.shape} {actions.dtype}>"
         )
 
     @staticmethod

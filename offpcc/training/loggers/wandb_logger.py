@@ -54,13 +54,20 @@ def start_run(folder: Path, announce: Callable[[str], None], **names: Any) -> An
     try:
         if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
             raise wandb.errors.AuthenticationError("not logged in")
-        return start()
+        run = start()
+        if run.settings.mode == "offline":
+            announce(f"Weights & Biases: offline; upload this run later with wandb sync {_folder_to_sync(run)}")
+        return run
     except wandb.errors.CommError as error:
         wandb.teardown()  # otherwise the failed start would still hold the run's id
         run = start(mode="offline")
-        reason, folder_to_sync = str(error).partition("\n")[0], shlex.quote(run.settings.sync_dir)
-        announce(f"Weights & Biases: {reason}; upload this run later with wandb sync {folder_to_sync}")
+        reason = str(error).partition("\n")[0]
+        announce(f"Weights & Biases: {reason}; upload this run later with wandb sync {_folder_to_sync(run)}")
         return run
+
+
+def _folder_to_sync(run: Any) -> str:
+    return shlex.quote(run.settings.sync_dir)
 
 
 def upload_report(values: Mapping[str, Any], files: Mapping[str, Path], announce: Callable[[str], None]) -> None:
