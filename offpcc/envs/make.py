@@ -336,6 +336,13 @@ def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[
     return (minatar.seeded(spec) if spec.entry_point == minatar.THEIR_ENTRY_POINT else name), {**given}
 
 
+class KeptOpen(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that the user has made and will use again: `close` leaves it open."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 _made: weakref.WeakValueDictionary[int, gymnasium.Env[Any, Any]] = weakref.WeakValueDictionary()  # by functions, by id
 
 
@@ -361,6 +368,8 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         raise UnsuitableEnvironment(
             f"{label} gives {format_value(env)}, which is no gymnasium.Env; return an environment from it"
         )
+    if isinstance(env, KeptOpen):
+        return env
     if _made.get(id(env.unwrapped)) is env.unwrapped:
         raise UnsuitableEnvironment(
             f"{label} gives the same environment object again, but training and tests need one each; make a new one "

@@ -43,7 +43,7 @@ from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of_recording
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded, opened
-from offpcc.envs.make import EnvFunction, check_env
+from offpcc.envs.make import EnvFunction, KeptOpen, check_env
 from offpcc.envs.vector.base import Environments
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
@@ -196,7 +196,7 @@ class RunResult:
 @explains_calls
 def evaluate(
     agent: Agent | ActorCritic,
-    env: str | EnvFunction,
+    env: str | EnvFunction | gymnasium.Env[Any, Any],
     episodes: PositiveInteger = 10,
     *,
     num_envs: NumEnvs = 10,
@@ -207,7 +207,8 @@ def evaluate(
     Args:
         agent: the agent.
         env: a name, or a function that makes an environment; see `offpcc.build`. Wrappers that are bound for ``make``
-            apply.
+            apply. Or an environment that you have made: the episodes are played in it one after another, and it stays
+            open.
         episodes: number E of episodes.
         num_envs: number of episodes side by side; it does not change the seeds.
         seed: seed of the first episode; the next ones count up from it.
@@ -218,6 +219,8 @@ def evaluate(
     """
     given = {"episodes": episodes, "num_envs": num_envs, "seed": seed}
     check_arguments("evaluate", rules_of(evaluate), given)
+    if isinstance(env, gymnasium.Env):
+        env, num_envs = functools.partial(KeptOpen, env), 1
     with for_python():
         results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
     return EvaluationResult.of(results)

@@ -1171,3 +1171,17 @@ def test_statistics_that_no_column_names_are_told(capsys):
     learner = offpcc.build(Drift, "td3", algorithm=SMALL, buffer_class=offpcc.data.PrioritizedReplayBuffer)
     learner.train(Loggers([]), num_epochs=1, updates_per_step=0.1, **SHORT)
     assert "stat_names" not in capsys.readouterr().err
+
+
+def test_an_environment_that_is_made_already_is_evaluated_and_stays_open():
+    agent = offpcc.Agent(offpcc.build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
+    expected = offpcc.evaluate(agent, "Pendulum-v1", episodes=3)
+    for env in (gymnasium.make("Pendulum-v1"), offpcc.make("pendulum-v0")):
+        closed = []
+        env.unwrapped.close = lambda closed=closed: closed.append(True)
+        for _ in range(2):
+            found = offpcc.evaluate(agent, env, episodes=3)
+            np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-6)
+        assert not closed
+    with pytest.raises(UserError, match=r"observations of shape \(4,\)"):
+        offpcc.evaluate(agent, gymnasium.make("CartPole-v1"), episodes=1)
