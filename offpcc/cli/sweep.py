@@ -139,11 +139,14 @@ def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
                     row["status"] = _state_of(places[row["folder"]])
             live.update(Text(_table(rows), no_wrap=True, overflow="ellipsis"), refresh=True)
             if is_over:
-                return 0
+                break
             try:
                 time.sleep(REFRESHED_AFTER)
             except signals.Interrupted:
-                return 0
+                break
+    if not console.is_terminal:
+        console.line()
+    return 0
 
 
 def _rungs(plan: Sweep, settings: Sequence[Setting]) -> Iterator[tuple[Sequence[Setting], int | None]]:

@@ -452,7 +452,7 @@ def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
 def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, tmp_path, monkeypatch):
     assert here(TOP + FIXED)[0] == 0
     code, out, err = launch("sweep", "s.toml", "--watch")
-    assert code == 0 and "finished" in out, err
+    assert code == 0 and "finished" in out and out.endswith("\n"), err
     (tmp_path / "s.toml").write_text(TOP.replace("epochs = 2", "epochs = 5") + FIXED)
     shown = (tmp_path / "results/s/summary.txt").read_text()
 
