@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +38,15 @@ class LastSteps(NamedTuple):
     notices: list[Notice]
 
 
-def time_limits(terminations: Array, most: int | None) -> Array:
-    """Return truncations, (S,) of bool, for a time limit of `most` steps. Without a limit, all are False."""
+def time_limits(terminations: Array, most: int | None, jumps: Sequence[int] | Array = ()) -> Array:
+    """Return truncations, (S,) of bool, for a time limit of `most` steps. Without a limit, all are False.
+
+    Steps count from the last termination, or from the last of `jumps`, the steps after which other episodes follow.
+    """
     limits = np.zeros(len(terminations), np.bool_)
-    edges = np.concatenate([[0], np.flatnonzero(terminations) + 1, [len(terminations)]])
+    is_end = terminations.copy()
+    is_end[np.asarray(jumps, np.int64)] = True
+    edges = np.unique([0, *(np.flatnonzero(is_end) + 1), len(terminations)])
     for start, stop in itertools.pairwise(edges if most else []):
         limits[start + most - 1 : stop : most] = True
     return limits & ~terminations
@@ -87,6 +92,11 @@ def last_steps(
         )
         last.notices.append(Notice("jumps", text))
     return last
+
+
+def find_jumps(observations: Array, terminations: Array, column: Column, name: str, num_bytes: int = 0) -> Array:
+    """Return the steps inside episodes whose next observation is not the following observation."""
+    return _read_last(column, observations, terminations, name, num_bytes)[1]
 
 
 def shows_ends(last: LastSteps, observations: Array, num_bytes: int = 0) -> bool:

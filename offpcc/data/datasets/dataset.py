@@ -18,7 +18,7 @@ from offpcc.config.bindings import explains_calls
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
-from offpcc.data.datasets.boundaries import last_steps, shows_ends, time_limits
+from offpcc.data.datasets.boundaries import find_jumps, last_steps, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
     REQUIRED,
     Array,
@@ -364,6 +364,10 @@ class Dataset:
         following = columns.pop("next_observations", None)
         is_sure = are_episodes or num_whole is not None
         num_bytes = 0 if space is None else space.num_vector_bytes
+        if flags is None and limit and following is not None:  # the limit counts from ends that only jumps show, too
+            jumps = find_jumps(observations, terminations, following, name, num_bytes)
+            truncations = time_limits(terminations, limit, jumps)
+            is_end = terminations | truncations
         last = last_steps(observations, terminations, truncations, following, name, is_sure, num_bytes)
         if flags is None and not limit:  # jumps are the only sign of a time limit
             is_end = terminations | truncations

@@ -437,3 +437,22 @@ def test_the_number_of_discrete_actions_stays_open_in_a_file(tmp_path):
     data = load_dataset(file)
     assert data.discrete_actions and data.action_range is None
     np.testing.assert_array_equal(data.actions[:, 0], given["actions"])
+
+
+def test_a_time_limit_counts_from_ends_that_only_jumps_show():
+    """Episodes of 4, 10, 10 and 3 steps; the limit is 10, and no end is flagged."""
+    observations = np.concatenate([100.0 * number + np.arange(n + 1.0) for number, n in enumerate((4, 10, 10, 3))])
+    is_last = np.zeros(len(observations), bool)
+    is_last[np.cumsum([5, 11, 11, 4]) - 1] = True
+    steps, after = np.flatnonzero(~is_last), np.flatnonzero(~is_last) + 1
+    given = {
+        "observations": observations[steps, None],
+        "next_observations": observations[after, None],
+        "actions": np.zeros((27, 1)),
+        "rewards": np.zeros(27),
+        "terminations": np.zeros(27, bool),
+    }
+    data = Dataset.from_arrays(**given, max_episode_steps=10)
+    assert data.lengths.tolist() == [4, 10, 10, 3]
+    assert data.is_whole.tolist() == [False, True, True, False]
+    np.testing.assert_array_equal(data.next_observations, given["next_observations"])
