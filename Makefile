@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
+  evidence-peers evidence-sb3 evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
   evidence-grid evidence-pong gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
@@ -28,6 +28,7 @@ help:
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-peers   offline algorithms beside d3rlpy and CORL on the same recording, hours; CORL's clone in \$$CORL"
+	@echo "make evidence-sb3   SAC and TD3 beside stable-baselines3 on three tasks, a day"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
 	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
@@ -213,6 +214,21 @@ $(BESIDE_OURS): $(VENV)/installed
 $(BESIDE_PEERS): $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) \
 	  --library $(patsubst corl,corl=$(CORL),$(word 3,$(subst +, ,$@)))
+
+# SAC and TD3 beside stable-baselines3, by equal settings: environment, config, algorithm.
+SB3_TASKS := pendulum-v0+pendulum Hopper-v5+locomotion halfcheetah-bullet-v0+locomotion
+SB3_OURS := $(foreach task,$(SB3_TASKS),$(foreach algo,sac td3,ours+$(task)+$(algo)))
+SB3_THEIRS := $(SB3_OURS:ours+%=sb3+%)
+SB3_OPTIONS = --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) \
+  --config evidence/beside_sb3/$(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 4 5 --results results/evidence/sb3
+
+evidence-sb3: $(SB3_OURS) $(SB3_THEIRS)
+
+$(SB3_OURS): $(VENV)/installed
+	$(RUN) offpcc/launch.py $(SB3_OPTIONS) --threads 1 --resume
+
+$(SB3_THEIRS): $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.sb3_returns $(SB3_OPTIONS)
 
 # One memory beside another with all else equal, each in a folder of its own: environment, algorithm, config, memory.
 # Corridors are trained by bench-solve, which stops when they are solved: make bench-solve OPTIONS='--configs corridor_100_lru'.

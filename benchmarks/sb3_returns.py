@@ -1,15 +1,18 @@
-"""Returns of stable-baselines3's SAC or TD3 in offpcc's environments, by configs/evidence/locomotion.gin's settings.
+"""Returns of stable-baselines3's SAC or TD3 in offpcc's environments, by the settings of one of offpcc's configs.
 
-pip install stable-baselines3
-python benchmarks/sb3_returns.py --env halfcheetah-bullet-v0 --algo sac --run_id 1 2 --results results/published
+python -m benchmarks.sb3_returns --env pendulum-v0 --algo sac --config evidence/beside_sb3/pendulum.gin --run_id 1 2
 
-It writes progress.csv where `offpcc plot` finds it, under the name sb3-sac, tested in the episodes of offpcc's agents.
+It writes run folders with a progress.csv and a run.json, under the name sb3-sac, for `offpcc plot` and `offpcc report`.
+The test episodes are those of offpcc's agents. A run that is there is not trained again.
 """
 
 import argparse
 import csv
+import json
+import time
 from pathlib import Path
 
+import gin
 import numpy as np
 import stable_baselines3
 import torch
@@ -17,33 +20,55 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
 import offpcc
+from offpcc.envs.make import simulator_version
 from offpcc.training.evaluation import TEST_SEED
 
-SETTINGS = {
-    "learning_rate": 3e-4, "buffer_size": 1_000_000, "batch_size": 256, "gamma": 0.99, "tau": 0.005,
-    "learning_starts": 10_000, "train_freq": 1, "gradient_steps": 1, "policy_kwargs": {"net_arch": [256, 256]},
-}  # fmt: skip
+ACTION_NOISE = 0.1  # of offpcc's TD3, too
+COLUMNS = ("step", "train/return", "test/return", "test/return_std", "time/hours")
+
+
+def settings_of(config):
+    """Return stable-baselines3's arguments that mean the same as a config's bindings."""
+    offpcc.configure(config)
+    bound = gin.query_parameter
+    return {
+        "learning_rate": bound("ActorCritic.lr"),
+        "buffer_size": bound("ReplayBuffer.capacity"),
+        "batch_size": bound("ReplayBuffer.batch_size"),
+        "gamma": bound("ActorCritic.gamma"),
+        "tau": round(1.0 - bound("ActorCritic.polyak"), 12),
+        "learning_starts": bound("train.update_after"),
+        "train_freq": bound("train.update_every"),
+        "gradient_steps": round(bound("train.updates_per_step") * bound("train.update_every")),
+        "policy_kwargs": {"net_arch": list(bound("ActorCritic.hidden_dims"))},
+    }
 
 
 class Tests(BaseCallback):
     """Test episodes at each epoch's end, written as a row."""
 
-    def __init__(self, env, file, num_steps_per_epoch, num_episodes):
+    def __init__(self, env, folder, num_steps_per_epoch, num_episodes):
         super().__init__()
-        self.env, self.file, self.num_steps, self.num_episodes = env, file, num_steps_per_epoch, num_episodes
-        self.rows = []
+        self.env, self.folder, self.num_steps, self.num_episodes = env, folder, num_steps_per_epoch, num_episodes
+        self.rows, self.train_returns, self.started = [], [], time.perf_counter()
 
     def _on_step(self):
+        self.train_returns += [
+            info["final_eval_reward"] for info in self.locals["infos"] if "final_eval_reward" in info
+        ]
         if self.num_timesteps % self.num_steps == 0:
             returns = [self.episode(TEST_SEED + number) for number in range(self.num_episodes)]
-            self.rows.append((self.num_timesteps, np.mean(returns), np.std(returns)))
-            with self.file.open("w", newline="") as stream:
-                csv.writer(stream).writerows([("step", "test/return", "test/return_std"), *self.rows])
-            print(self.file.parent, *self.rows[-1], flush=True)
+            hours = (time.perf_counter() - self.started) / 3600.0
+            trained = np.mean(self.train_returns) if self.train_returns else ""
+            self.rows.append((self.num_timesteps, trained, np.mean(returns), np.std(returns), hours))
+            self.train_returns.clear()
+            with (self.folder / "progress.csv").open("w", newline="") as stream:
+                csv.writer(stream).writerows([COLUMNS, *self.rows])
+            print(self.folder, *self.rows[-1], flush=True)
         return True
 
     def episode(self, seed):
-        """The return of the mean policy."""
+        """Return the return of the mean policy in one episode."""
         observation, _ = self.env.reset(seed=seed)
         total, over = 0.0, False
         while not over:
@@ -54,29 +79,44 @@ class Tests(BaseCallback):
 
 
 def main():
+    """Train, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="halfcheetah-bullet-v0")
+    parser.add_argument("--env", required=True)
     parser.add_argument("--algo", choices=("sac", "td3"), required=True)
-    parser.add_argument("--run_id", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--steps", type=int, default=50_000)
-    parser.add_argument("--steps_per_epoch", type=int, default=5_000)
-    parser.add_argument("--episodes", type=int, default=5)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--run_id", type=int, nargs="+", default=[1])
     parser.add_argument("--results", type=Path, default=Path("results"))
     options = parser.parse_args()
     torch.set_num_threads(1)
+    settings = settings_of(options.config)
+    num_epochs, per_epoch, num_tests = (
+        gin.query_parameter(f"train.{name}")
+        for name in ("num_epochs", "num_steps_per_epoch", "num_test_episodes_per_epoch")
+    )
     for run_id in options.run_id:
-        env, settings = offpcc.make(options.env, scale_actions=True), dict(SETTINGS)
+        folder = options.results / options.env / f"sb3-{options.algo}" / str(run_id)
+        if (folder / "run.json").exists():
+            print(f"{folder} is there already")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        env, tested = (offpcc.make(options.env, scale_actions=True) for _ in range(2))
         if options.algo == "td3":
             size = env.action_space.shape[0]
-            settings["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, 0.1))
-        model = getattr(stable_baselines3, options.algo.upper())(
-            "MlpPolicy", env, seed=run_id, device="cpu", **settings
-        )
-        folder = options.results / options.env / f"sb3-{options.algo}" / str(run_id)
-        folder.mkdir(parents=True, exist_ok=True)
-        tested = offpcc.make(options.env, scale_actions=True)
-        tests = Tests(tested, folder / "progress.csv", options.steps_per_epoch, options.episodes)
-        model.learn(options.steps, callback=tests)
+            settings["action_noise"] = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
+        cls = getattr(stable_baselines3, options.algo.upper())
+        model = cls("MlpPolicy", env, seed=run_id, device="cpu", **settings)
+        model.learn(num_epochs * per_epoch, callback=Tests(tested, folder, per_epoch, num_tests))
+        facts = {
+            "env": options.env,
+            "algo": f"sb3-{options.algo}",
+            "run_id": run_id,
+            "seed": run_id,
+            "status": "finished",
+            "config_name": Path(options.config).stem,
+            "simulator": simulator_version(),
+            "libraries": {"stable-baselines3": stable_baselines3.__version__, "torch": torch.__version__},
+        }
+        (folder / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 if __name__ == "__main__":
