@@ -100,6 +100,7 @@ class Agent:
         observation: np.ndarray | Mapping[str, Any],
         previous_reward: ArrayLike | None = None,
         *,
+        previous_action: ArrayLike | None = None,
         is_first: ArrayLike | None = None,
         deterministic: bool = True,
     ) -> np.ndarray:
@@ -110,6 +111,9 @@ class Agent:
                 a Dict, a mapping from the keys to such arrays.
             previous_reward: reward of the last action, a number or (N,). An agent trained with ``use_previous_reward``
                 needs it after the first step of an episode; others ignore it.
+            previous_action: the last action as it was executed, in the units and shape of `action_space`, if it is not
+                the one that `act` returned, for example because a controller limits it. It is an input of an agent
+                trained with ``use_previous_action``. Ignored at the first step of an episode.
             is_first: (N,), True where the observation begins an episode; the hidden state of this row is reset. With a
                 vector environment, pass ``terminated | truncated`` of the step before.
             deterministic: True for the policy's mode, False for a sample.
@@ -150,6 +154,8 @@ class Agent:
                 "act got no previous_reward, which is an input of this agent (use_previous_reward); give the reward of "
                 "the last action, act(observation, reward), or call reset() at the start of an episode"
             )
+        if previous_action is not None:
+            self._previous_action = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
         reward = np.zeros((rows, 1), np.float32)
         if previous_reward is not None:
             given = np.asarray(previous_reward, np.float32).reshape(-1)
@@ -164,6 +170,15 @@ class Agent:
         taken: Any = self._scale.stretch(action.reshape(rows, *shape))
         first: np.ndarray = taken[0] if self._num_envs is None else taken
         return first
+
+    def _as_units(self, executed: ArrayLike) -> np.ndarray:
+        """Return actions in the environment's units as the agent's, (rows, A) in float32."""
+        given, shape = np.asarray(executed), self.action_space.shape or ()
+        rows = () if self._num_envs is None else (self._num_envs,)
+        if given.shape != (*rows, *shape):
+            raise ValueError(f"act got a previous_action of shape {given.shape}, but needs {(*rows, *shape)}")
+        units: np.ndarray = self._scale.shrink(given).reshape(len(self._is_first), -1).astype(np.float32)
+        return units
 
     def _check_shape(self, observation: np.ndarray) -> None:
         one = getattr(self.algorithm, "space_shape", None)

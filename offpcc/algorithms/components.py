@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-8  # added to variances
+LARGEST_ROUNDING = 1e-6  # relative standard deviation of a column of float32 that is constant
+HIDING_VARIANCE = 1e30  # so large that a normalised column is 0
 LARGEST_MULTIPLIER = 1e6
 
 
@@ -48,6 +50,11 @@ class LagrangeMultiplier(Temperature):
     def loss(self, excess: Tensor) -> Tensor:
         """Return the loss; minimising it raises alpha' while `excess` over the threshold, 0-d, is above 0."""
         return -self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER) * excess.detach()
+
+
+def is_constant(mean: Any, std: Any) -> Any:
+    """Return which columns of data do not change, by their mean and standard deviation in float64."""
+    return std <= LARGEST_ROUNDING * abs(mean)
 
 
 class RunningNormalization(nn.Module):
@@ -104,16 +111,19 @@ class RunningNormalization(nn.Module):
     def set_statistics(self, mean: Any, std: Any, margin: float = 1e-3) -> None:
         """Fix the statistics: `forward` gives (o - mean) / (std + margin) (Fujimoto & Gu 2021, arXiv:2106.06860).
 
-        Later calls of `update` have no effect.
+        Dimensions that are constant in the data become 0, whatever is observed later: networks have learned nothing of
+        them, and a small difference, divided by the margin, would be a large input. Later calls of `update` have no
+        effect.
 
         Args:
             mean: mean of a dataset's observations, an array of their shape.
             std: their standard deviation, of the same shape.
-            margin: added to `std`, so that dimensions that are constant in the data stay finite.
+            margin: added to `std`.
         """
         mean, std = (torch.as_tensor(x, dtype=torch.float64, device=self.mean.device) for x in (mean, std))
         self.mean.copy_(mean)
-        self.variance.copy_((std + margin).square() - EPSILON)
+        variance = (std + margin).square() - EPSILON
+        self.variance.copy_(torch.where(is_constant(mean, std), HIDING_VARIANCE, variance))
         self.count.fill_(math.inf)  # with an infinite count, `update` has no effect
 
     @torch.no_grad()

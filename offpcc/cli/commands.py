@@ -418,7 +418,8 @@ def _evaluate_from_data(
     if not env and run.details().get("env"):
         env = run.env()
     print(f"evaluating {file}", flush=True)
-    estimate = evaluate_from_data(actor, data, env, **fqe)
+    with of_data.showing_updates() as show:
+        estimate = evaluate_from_data(actor, data, env, progress=show, **fqe)
     played = None
     if env and episodes:
         how = (episodes, num_envs, seed, episode_options())

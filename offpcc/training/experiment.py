@@ -20,6 +20,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.components import is_constant
 from offpcc.algorithms.construction import check_actions
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
@@ -956,5 +957,12 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
         )
     algorithm.reward_scale *= data.reward_scale
     if not (algorithm.normalization is algorithm.state_normalization is None):
-        algorithm.set_statistics(*data.statistics())
+        mean, std = data.statistics()
+        algorithm.set_statistics(mean, std)
+        if len(constant := np.flatnonzero(is_constant(mean, std))):
+            places = ", ".join(map(str, constant[:10])) + " ..." * (len(constant) > 10)
+            warn_of_data(
+                f"{data.name}: of the observations, the numbers {places} are constant in the data, so the agent does "
+                f"not see them: normalised, they are 0 wherever it acts"
+            )
     buffer.fill(data.rows, data.identity)

@@ -376,7 +376,7 @@ class Imagination(Callback):
         elif self.pessimism.threshold < math.inf:
             reward = f"a reward of {self.pessimism.end_reward:.4g}"
             last = reward if options.ends == TERMINAL else "a bootstrapped value"
-            told = f"they end with {last} at an {what} of {self.pessimism.threshold:.4g}"
+            told = f"they end with {last} where the {what} exceeds {self.pessimism.threshold:.4g}"
         elif self.pessimism.penalty:
             told = f"the reward falls by {self.pessimism.penalty:.4g} times the {what}"
         else:

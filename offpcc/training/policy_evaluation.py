@@ -10,6 +10,7 @@ each episode. Otherwise it would remember actions that led to other observations
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +61,9 @@ class ValueEstimate:
         initial_values: (E,), the estimate for the first observation of each episode.
         gamma: the discount per step.
         num_updates: the number of updates of the critics.
+        bounds: the least and the largest value that the recorded rewards can give. A value beyond them shows that the
+            critics have not converged.
+        memoryless: whether the critics have no memory, as the agent.
         interval: the 95% bootstrap interval of `value` over initial states; NaN for one episode. It does not show the
             error of the critics.
     """
@@ -67,6 +71,8 @@ class ValueEstimate:
     initial_values: np.ndarray = field(repr=False)
     gamma: float
     num_updates: int
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    memoryless: bool = True
 
     @property
     def value(self) -> float:
@@ -102,6 +108,7 @@ def estimate_value(
     seed: int,
     algorithm: Mapping[str, Any],
     buffer: Mapping[str, Any],
+    progress: Callable[[int, int], None] = lambda done, whole: None,
 ) -> ValueEstimate:
     """Estimate the value of an actor; see `offpcc.evaluate_from_data`.
 
@@ -113,6 +120,7 @@ def estimate_value(
         seed: see `num_updates`.
         algorithm: see `num_updates`.
         buffer: see `num_updates`.
+        progress: see `num_updates`.
 
     Raises:
         UserError: the data do not fit the actor, or do not show where episodes begin, or an argument is not for FQE.
@@ -153,16 +161,24 @@ def estimate_value(
     if learner.normalization is not None:
         learner.normalization.set_statistics(*data.statistics())
     store.fill(with_next_actions(rows, of_policy), data.identity)
-    for _ in range(num_updates):
+    for number in range(num_updates):
         signals.poll()
         learner.update_networks(store.sample())
+        progress(number + 1, num_updates)
     learner.nonfinite_guard.synchronize(learner)
     values = []
     for starts in np.split(rows.starts, range(SIDE_BY_SIDE, len(rows.starts), SIDE_BY_SIDE)):
         first = np.ascontiguousarray(channels_first(rows.observations[starts], space.shape))
         given = (torch.from_numpy(array).to(actor.device) for array in (first, of_policy[starts]))
         values.append(learner.initial_values(*given).cpu().numpy())
-    return ValueEstimate(np.concatenate(values).astype(np.float64), gamma, num_updates)
+    bounds = bounds_of_values(rewards, gamma)
+    return ValueEstimate(np.concatenate(values).astype(np.float64), gamma, num_updates, bounds, actor.memoryless)
+
+
+def bounds_of_values(rewards: Array, gamma: float) -> tuple[float, float]:
+    """Return the least and the largest discounted return that these rewards can give, in episodes of any length."""
+    low, high = (float(bound) / (1.0 - gamma) for bound in (rewards.min(), rewards.max()))
+    return min(low, 0.0), max(high, 0.0)
 
 
 def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:

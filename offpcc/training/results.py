@@ -296,6 +296,7 @@ def evaluate_from_data(
     seed: NonnegativeInteger = 0,
     algorithm: Arguments | None = None,
     buffer: Arguments | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ValueEstimate:
     """Estimate the value of an agent from recorded data, without acting, by fitted Q evaluation.
 
@@ -315,6 +316,7 @@ def evaluate_from_data(
         algorithm: arguments of the critics, such as ``{"lr": 1e-4, "hidden_dims": (512, 512)}``; see `ActorCritic`.
             By default, they have the kinds of encoders that the agent has.
         buffer: arguments of the buffer, such as ``{"batch_size": 64}``.
+        progress: a function to call with the number of updates that are done, and that of all.
 
     Raises:
         UserError: an argument is invalid, or the data do not fit the agent or do not show where episodes begin.
@@ -339,9 +341,10 @@ def evaluate_from_data(
                 first, last = int(bounds.start), int(bounds.start + bounds.n) - 1
                 dataset = replace(dataset, action_range=(np.array([first]), np.array([last])))
         data = read(dataset, example, options, seed=seed, memory_limit=limit)
-        return estimate_value(
-            actor, data, num_updates=num_updates, gamma=gamma, seed=seed, algorithm=algorithm or {}, buffer=buffer or {}
-        )
+        options_of_fqe: dict[str, Any] = {"algorithm": algorithm or {}, "buffer": buffer or {}}
+        if progress is not None:
+            options_of_fqe["progress"] = progress
+        return estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **options_of_fqe)
 
 
 @explains_calls

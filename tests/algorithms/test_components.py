@@ -372,6 +372,18 @@ def test_noise_does_not_repeat_the_numbers_that_initial_weights_came_from():
     assert not torch.equal(noise, torch.randn(5))
 
 
+@pytest.mark.parametrize("shifts", [True, False])
+def test_columns_that_are_constant_in_data_become_zero(shifts):
+    """However far a later observation is from the constant; a column of small numbers is none."""
+    data = torch.tensor([[24.0, 1e-5, 0.0, 3.0], [24.0, -1e-5, 0.0, 5.0]], dtype=torch.float64)
+    normalization = RunningNormalization((4,), shifts=shifts)
+    normalization.set_statistics(data.mean(0), data.std(0, correction=0), margin=0.0)
+    seen = normalization(torch.tensor([[30.0, 1e-5, 1.0, 5.0]]))[0]
+    assert seen[[0, 2]].abs().max() < 1e-6
+    assert seen[1] == pytest.approx(1.0, rel=0.01) and seen[3] == pytest.approx(1.0 if shifts else 5.0)
+    np.testing.assert_allclose(normalization.mirror()(np.float32([[30.0, 1e-5, 1.0, 5.0]]))[0], seen, atol=1e-6)
+
+
 def test_weight_decay_spares_what_says_so():
     """AdamW of the others, Adam of these, with one learning rate; a copy of the optimizer knows them, too."""
     torch.manual_seed(0)

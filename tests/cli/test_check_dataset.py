@@ -58,7 +58,7 @@ def test_findings_a_table_and_a_verdict_are_printed(check, tmp_path):
     assert code == 0
     assert lines[0].startswith(f"ok       source     {tmp_path / 'mine.hdf5'}")
     warned = next(number for number, line in enumerate(lines) if line.startswith("warning  observed   2 of 5 columns"))
-    assert lines[warned + 1].startswith(f"{'':20}-> remove them with DropIndices")
+    assert lines[warned + 1].startswith(f"{'':20}-> remove them from the data, or with DropIndices")
     assert lines[-1] == "mine: no fault, 1 warning; --output FILE.png draws returns and lengths"
     table = lines[next(number for number, line in enumerate(lines) if line.split()[:1] == ["min"]) : -1]
     assert table[0].split() == ["min", "25%", "median", "75%", "max", "mean", "std"]

@@ -1,13 +1,16 @@
 """`offpcc evaluate --from_data`: values of saved actors from recorded data, ranked, with true returns beside them."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import run_folder
 
-from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics
-from offpcc.training.policy_evaluation import ValueEstimate
+from offpcc.cli import evaluate_from_data as values
+from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics, print_values, showing_updates
+from offpcc.training.policy_evaluation import ValueEstimate, bounds_of_values
 
 FEW = ("--fqe_updates", 3, "--num_envs", 2)
 
@@ -39,6 +42,33 @@ def test_values_of_runs_and_their_ranking(quick, launch, tmp_path, pendulum_file
     assert code == 0 and values != [one["value"] for one in json.loads(again)["policies"]]
     code, plain, _ = launch("evaluate", folder / "1", "--from_data", pendulum_file, *FEW, "--episodes", 0)
     assert code == 0 and "value " in plain and "played" not in plain and "error" not in plain
+
+
+def test_values_that_cannot_be_and_agents_of_two_kinds_are_noted(capsys):
+    def policy(name, value, memoryless):
+        estimate = ValueEstimate(np.full(3, value), 0.9, 50, (-20.0, 0.0), memoryless)
+        return Evaluated(Path(name), None, estimate, None)
+
+    print_values([policy("good", -5.0, True), policy("odd", 3.0, True)])
+    told = capsys.readouterr().out
+    assert told.count("note: the recorded rewards give values from -20 to 0, so that of odd is wrong") == 1
+    assert "that of good" not in told and "agents of one kind" not in told
+    print_values([policy("good", -5.0, True), policy("other", -4.0, False)])
+    assert "compare agents of one kind" in capsys.readouterr().out
+
+
+def test_the_bounds_of_values_are_those_of_the_rewards():
+    assert bounds_of_values(np.array([-1.0, -3.0]), 0.9) == pytest.approx((-30.0, 0.0))
+    assert bounds_of_values(np.array([-1.0, 2.0]), 0.5) == pytest.approx((-2.0, 4.0))
+
+
+def test_the_time_left_is_shown(monkeypatch, capsys):
+    times = iter([0.0, 5.0, 20.0, 25.0, 40.0, 50.0])
+    monkeypatch.setattr(values, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    with showing_updates() as show:
+        for done in (10, 20, 25, 40, 50):
+            show(done, 50)
+    assert capsys.readouterr().out.splitlines() == ["20 of 50 updates, 0:00:30 left", "40 of 50 updates, 0:00:10 left"]
 
 
 def test_agents_with_discrete_actions(launch, tmp_path):

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import json
 import os
+import pickle
 import pydoc
 import random
 import re
@@ -1185,3 +1186,24 @@ def test_an_environment_that_is_made_already_is_evaluated_and_stays_open():
         assert not closed
     with pytest.raises(UserError, match=r"observations of shape \(4,\)"):
         offpcc.evaluate(agent, gymnasium.make("CartPole-v1"), episodes=1)
+
+
+@pytest.mark.parametrize("env", ["pendulum-p-v0", "cartpole-p-v0"])
+def test_an_agent_reads_the_action_that_was_executed(env):
+    algo = "rsac" if env.startswith("pendulum") else "rdqn"
+    offpcc.configure(None, "Recurrent.use_previous_action = True", "Recurrent.hidden_dim = 8")
+    learner = offpcc.build(env, algo, algorithm={"hidden_dims": (8,)}, seed=1)
+    made = offpcc.make(env)
+    observation, _ = made.reset(seed=1)
+
+    def second(executed):
+        agent = offpcc.Agent(learner.algorithm)
+        first = agent.act(observation, previous_action=executed)  # ignored at the first step
+        step = agent.act(observation) if executed is None else agent.act(observation, previous_action=executed)
+        return first, step, pickle.dumps(agent._memory)
+
+    chosen, plain, memory = second(None)
+    assert second(chosen) == (chosen, plain, memory)
+    assert second(1 - chosen if algo == "rdqn" else -chosen)[2] != memory
+    with pytest.raises(ValueError, match="previous_action of shape"):
+        second(np.zeros(3))

@@ -260,12 +260,12 @@ def _observed(
         name, is_still = f"{key!r}: " if key else "", is_image(entry.shape[1:]) and bool(key) and is_constant(entry)
         text = "no pixel ever changes" if is_still else _constant(spreads[key], "number" if key else "column")
         if text:
-            remedy = "remove them with DropIndices, unless the test environment has the same numbers there"
+            remedy = (
+                "remove them from the data, or with DropIndices and --env; agents with normalised observations do not "
+                "see them"
+            )
             if key:
-                remedy = (
-                    "remove them, a whole entry with gymnasium.FilterObservation, unless the test environment has "
-                    "the same numbers there"
-                )
+                remedy = "remove them from the data; agents with normalised observations do not see such numbers"
             found.append(Finding("observed", WARNING, f"{name}{text}", remedy))
         elif is_image(entry.shape[1:]) and entry.dtype == np.uint8 and spreads[key][0].highest <= 1:
             found.append(Finding("observed", WARNING, f"{name}{DARK}", LIGHTEN))

@@ -866,7 +866,7 @@ def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
         for each, origin in zip((one, other), origins, strict=True)
     )
     facts = {
-        "entries": [str(getattr(each.observation_space, "unpacked_shape", None)) for each in (one, other)],
+        "entries": [_entries_text(each) for each in (one, other)],
         "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
@@ -908,6 +908,11 @@ def _known(read: Callable[[Mapping[str, Any], str], Any], data: Dataset) -> Any:
     with contextlib.suppress(UserError):
         return read(data.metadata, data.name)
     return None
+
+
+def _entries_text(data: Dataset) -> str:
+    space = data.observation_space
+    return f"none, but arrays {data.observations.shape[1:]}" if space is None else str(space.unpacked_shape)
 
 
 def _range_text(bounds: Range | None) -> str:

@@ -196,21 +196,32 @@ class ActionScale(NamedTuple):
         clipped: Array = np.clip(self.centre + unit * self.radius, self.low, self.high)
         return clipped
 
+    def shrink(self, action: Array) -> Array:
+        """Return actions in [-1, 1]; the inverse of `stretch`."""
+        units = (action - self.centre) / np.where(self.radius > 0, self.radius, 1.0)
+        return np.asarray(np.clip(units, -1.0, 1.0), np.float32)
+
 
 class ActionIndex(NamedTuple):
     """Converts one-hot vectors to discrete actions; the counterpart of `ActionScale`."""
 
     start: int
+    num: int
 
     def stretch(self, unit: Array) -> Any:
         """Return the discrete actions (...) of one-hot vectors (..., A): the place of the largest number."""
         return self.start + np.argmax(unit, -1)
 
+    def shrink(self, action: Array) -> Array:
+        """Return one-hot vectors (..., A) of discrete actions (...)."""
+        vectors: Array = np.eye(self.num, dtype=np.float32)[np.asarray(action) - self.start]
+        return vectors
+
 
 def scale_of(space: gym.Space[Any]) -> ActionScale | ActionIndex:
     """Return the conversion of an agent's actions to those of `space`."""
     if isinstance(space, Discrete):
-        return ActionIndex(int(space.start))
+        return ActionIndex(int(space.start), int(space.n))
     assert isinstance(space, Box)
     return ActionScale.of(space.low, space.high)
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from offpcc.training.loggers.base import Logger, Progress, Row, report_errors
 
+SHOWN_WITHOUT_RETURNS = ("critic_loss", "actor_loss", "q")
 LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
 
@@ -70,7 +71,8 @@ class ConsoleLogger(Logger):
         )
         self.progress(latest)
         if not self._is_live:
-            self.print("  ".join([self._title, _steps(latest), *_figures(latest)]))
+            results = _losses(row, latest) or _returns(latest)
+            self.print("  ".join([self._title, _steps(latest), *results, *_rates(latest)]))
 
     def close(self) -> None:
         """Stop the display; its last state stays visible."""
@@ -86,7 +88,8 @@ class ConsoleLogger(Logger):
         bar.add_column(no_wrap=True)
         bar.add_row(ProgressBar(total=self._latest.num_steps, completed=self._latest.step), _steps(self._latest))
         title = Text.assemble((self._title, "bold"), "  ", (self._latest.phase, "cyan"))
-        figures = Text("   ".join(_figures(self._latest)))
+        # The most important first, because narrow terminals cut the end.
+        figures = Text("   ".join([*_returns(self._latest), *_rates(self._latest)]))
         for line in (title, figures):
             # One row each, also in a narrow terminal: a display that changes its height leaves old lines behind.
             line.no_wrap, line.overflow = True, "ellipsis"
@@ -141,17 +144,29 @@ def _steps(progress: Progress) -> str:
     return f"{progress.step:,} of {progress.num_steps:,} steps"
 
 
-def _figures(progress: Progress) -> list[str]:
-    """Return the known figures, the most important first, as narrow terminals cut the end."""
-    figures = [f"test return {_number(progress.test_return)}", f"train return {_number(progress.train_return)}"]
+def _losses(row: Row, latest: Progress) -> list[str]:
+    """Return losses and values of an epoch that has no returns, as of a run from recorded data without tests."""
+    if latest.test_return is not None or latest.train_return is not None:
+        return []
+    known = ((name, row.get(f"update/{name}")) for name in SHOWN_WITHOUT_RETURNS)
+    return [f"{name} {value:.4g}" for name, value in known if value is not None and not math.isnan(value)]
+
+
+def _returns(progress: Progress) -> list[str]:
+    return [f"test return {_number(progress.test_return)}", f"train return {_number(progress.train_return)}"]
+
+
+def _rates(progress: Progress) -> list[str]:
+    figures = []
     if math.isfinite(progress.seconds_left):
-        figures.append(f"{_time_left(progress.seconds_left)} left")
+        figures.append(f"{format_time_left(progress.seconds_left)} left")
     if progress.steps_per_second > 0.0:
         figures.append(f"{_number(progress.steps_per_second)} steps/s")
     return figures
 
 
-def _time_left(seconds: float) -> str:
+def format_time_left(seconds: float) -> str:
+    """Return seconds as hours, minutes and seconds."""
     if seconds > LONGEST.total_seconds():  # may be too large for `timedelta`
         return f"more than {LONGEST.days:,} days"
     return str(timedelta(seconds=max(round(seconds), 0)))
