@@ -121,7 +121,7 @@ def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undist
     elif not isinstance(fault, UnprintableError):
         [line] = told
         assert line.startswith(f"offpcc: {what} failed ({type(fault).__name__}")
-        assert line.endswith("); the run goes on without it")
+        assert "); the run goes on" in line
     folder = run_folder(tmp_path)
     assert (rows(folder), (folder / "actor_last.pt").read_bytes()) == undisturbed
 
@@ -133,7 +133,8 @@ def test_a_logger_of_a_users_own_ends_no_run(capsys):
     learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8, 8)}, buffer={"batch_size": 4})
     learner.train(Mine(), num_epochs=2, num_steps_per_epoch=20, update_after=10, num_test_episodes_per_epoch=0)
     assert learner.loop.epoch == 2
-    assert capsys.readouterr().out == "offpcc: Mine failed (ZeroDivisionError: mine); the run goes on without it\n"
+    told = "offpcc: Mine failed (ZeroDivisionError: mine); the run goes on, and does not tell of it again\n"
+    assert capsys.readouterr().out == told
     learner.close()
 
 
@@ -191,7 +192,7 @@ def test_an_error_in_the_check_for_saturation_ends_no_run(monkeypatch, capsys):
     learner = small_learner()
     monkeypatch.setattr(learner.algorithm, "shares_at_bounds", broken(ZeroDivisionError("my encoder")))
     train_to_the_end(learner)
-    told = "the check for saturation failed (ZeroDivisionError: my encoder); the run goes on without it"
+    told = "the check for saturation failed (ZeroDivisionError: my encoder); the run goes on"
     assert capsys.readouterr().out.count(told) == 1
 
 

@@ -1,6 +1,6 @@
 """Algorithms by name: c = convolutional, r = recurrent, _s = actor and critics share one recurrent encoder."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offpcc.algorithms import variants
 from offpcc.algorithms.awac import AWAC
@@ -146,6 +146,23 @@ def find_algorithm(name: str) -> type[ActorCritic]:
             f"decorator offpcc.configurable, and the config must import its module"
         )
     return found
+
+
+def name_of_class(algorithm: Any) -> Any:
+    """Return the name of an algorithm given as its class; anything else as it is.
+
+    Raises:
+        UserError: the class is not registered.
+    """
+    if not isinstance(algorithm, type):
+        return algorithm
+    name = algorithm.__name__
+    if short_name(name) not in ALGORITHMS and REGISTRY.get(name) is not algorithm:
+        raise UserError(
+            f"the class {name} is not registered, so an actor file could not name it; put the decorator "
+            f"@offpcc.configurable in front of it"
+        )
+    return short_name(name)
 
 
 def _learns(cls: type) -> bool:

@@ -482,7 +482,7 @@ def check_complete(settings: Mapping[str, Any]) -> None:
 @explains_calls
 def build(
     env: str | EnvFunction | None,
-    algo: str,
+    algo: str | type[ActorCritic],
     *,
     seed: NonnegativeInteger | None = 0,
     device: str | torch.device = "cpu",
@@ -506,7 +506,7 @@ def build(
             a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each call has to make
             a new one. None to learn from a dataset without tests.
         algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
-            `offpcc.configurable`.
+            `offpcc.configurable`, or this class.
         seed: the seed of everything random. None draws one, and prints it.
         device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds

@@ -1,11 +1,14 @@
 """Callbacks and loggers of a user: one file each, named in gin or given to `build`."""
 
+import numpy as np
 import pytest
 from conftest import QUICK, merged, run_folder
 
 import offpcc
-from offpcc.training.loggers import Loggers
+from offpcc.algorithms import SAC
+from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.run_fns import Callback
+from offpcc.utils.errors import UserError
 
 MY_PARTS = """
 import gin
@@ -202,3 +205,38 @@ def test_python_gives_them_to_build():
     learner.train()
     (log,) = Log.made
     assert Noting.ends == 1 and log.folder is None and len(log.rows) == 1 and log.is_closed
+
+
+def test_an_algorithm_may_be_given_as_its_class():
+    given = {"algorithm": {"hidden_dims": (8,)}, "seed": 1}
+    assert offpcc.build("pendulum-v0", SAC, **given).title == "pendulum-v0 sac"
+
+    class Unknown(SAC):
+        """Not registered."""
+
+    with pytest.raises(UserError, match=r"the class Unknown is not registered.*@offpcc\.configurable"):
+        offpcc.build("pendulum-v0", Unknown)
+
+
+def test_a_logger_needs_no_constructor(capsys):
+    class Least(Logger):
+        """Prints the step."""
+
+        def epoch(self, row):
+            print("after", row["step"])
+
+    learner = offpcc.build("pendulum-v0", "sac", algorithm={"hidden_dims": (8,)}, loggers=[Least])
+    learner.train(num_epochs=1, num_steps_per_epoch=20, update_after=10, num_test_episodes_per_epoch=0)
+    assert "after 20\n" in capsys.readouterr().out
+
+
+def test_whole_numbers_are_asked_for_where_choices_are_numbers():
+    rows = np.arange(400)
+    data = offpcc.Dataset.from_arrays(
+        observations=np.random.default_rng(0).normal(size=(400, 2)),
+        actions=(rows % 2).astype(np.float32),
+        rewards=np.ones(400),
+        terminations=rows % 20 == 19,
+    )
+    with pytest.raises(UserError, match=r"if they are whole numbers: actions\.astype\(int\)"):
+        offpcc.build(None, "dcql", dataset=data)

@@ -42,6 +42,10 @@ class Logger(Protocol):
     attribute ``keeps_data = True``; then an exception ends the run.
     """
 
+    def __init__(self, folder: Path | None = None) -> None:
+        """Open the logger of a run in this folder; None without one."""
+        return
+
     def progress(self, progress: Progress) -> None:
         """Show the progress of the run; called up to a few times per second, so it must be cheap."""
         return
@@ -123,18 +127,19 @@ def report_errors(what: str, reported: set[str] | None = None) -> Iterator[None]
     except signals.ANYTHING as error:
         signals.pass_on(error)
         if reported is None or what not in reported:
-            _report(what, error)
+            _report(what, error, is_last=reported is not None)
         if reported is not None:
             reported.add(what)
 
 
-def _report(what: str, error: BaseException) -> None:
+def _report(what: str, error: BaseException, is_last: bool) -> None:
     """Print one line if possible. The terminal may have failed, or the conversion of the error to text may fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             fault = type(error).__name__
             fault += f": {first_line(error)}" if str(error).strip() else ""
-            print(f"offpcc: {what} failed ({fault}); the run goes on without it", file=stream, flush=True)
+            effect = "the run goes on, and does not tell of it again" if is_last else "the run goes on without it"
+            print(f"offpcc: {what} failed ({fault}); {effect}", file=stream, flush=True)
         except signals.ANYTHING as another:
             signals.pass_on(another)
         else:
