@@ -156,13 +156,10 @@ def name_of_class(algorithm: Any) -> Any:
     """
     if not isinstance(algorithm, type):
         return algorithm
-    name = algorithm.__name__
-    if short_name(name) not in ALGORITHMS and REGISTRY.get(name) is not algorithm:
-        raise UserError(
-            f"the class {name} is not registered, so an actor file could not name it; put the decorator "
-            f"@offpcc.configurable in front of it"
-        )
-    return short_name(name)
+    name = short_name(algorithm.__name__)
+    if find_algorithm(name) is not algorithm:
+        raise UserError(f"another class is registered by the name {name}; rename one of them")
+    return name
 
 
 def _learns(cls: type) -> bool:

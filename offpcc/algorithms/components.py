@@ -52,7 +52,7 @@ class LagrangeMultiplier(Temperature):
         return -self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER) * excess.detach()
 
 
-def is_constant(mean: Any, std: Any) -> Any:
+def find_constant(mean: Any, std: Any) -> Any:
     """Return which columns of data do not change, by their mean and standard deviation in float64."""
     return std <= LARGEST_ROUNDING * abs(mean)
 
@@ -123,7 +123,7 @@ class RunningNormalization(nn.Module):
         mean, std = (torch.as_tensor(x, dtype=torch.float64, device=self.mean.device) for x in (mean, std))
         self.mean.copy_(mean)
         variance = (std + margin).square() - EPSILON
-        self.variance.copy_(torch.where(is_constant(mean, std), HIDING_VARIANCE, variance))
+        self.variance.copy_(torch.where(find_constant(mean, std), HIDING_VARIANCE, variance))
         self.count.fill_(math.inf)  # with an infinite count, `update` has no effect
 
     @torch.no_grad()

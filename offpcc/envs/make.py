@@ -217,7 +217,7 @@ def make(
     else:
         env = _call(name, given)
         name = env_label(name, env)
-    with _closed_on_failure(env, timeout):
+    with _closed_on_failure(env):
         _refuse_flags(type(env.unwrapped), given)
         if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
             raise CannotBeDrawn(
@@ -251,14 +251,16 @@ def make(
 
 
 @contextmanager
-def _closed_on_failure(env: gymnasium.Env[Any, Any], timeout: float | None) -> Iterator[None]:
+def _closed_on_failure(env: gymnasium.Env[Any, Any]) -> Iterator[None]:
     """Close an environment that is refused: it may hold a process, a window or a connection."""
     try:
         yield
     except BaseException:
-        from offpcc.envs.guard import close  # which imports this module
-
-        close(env, timeout)
+        try:
+            with ProcessGuard():
+                env.close()
+        except signals.ANYTHING as error:  # the refusal counts
+            signals.pass_on(error)
         raise
 
 
@@ -377,7 +379,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         )
     _made[id(env.unwrapped)] = env.unwrapped
     if mode is not None and env.render_mode != mode:
-        with _closed_on_failure(env, None):
+        with _closed_on_failure(env):
             raise CannotBeDrawn(
                 f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it "
                 f"take the argument render_mode, and pass it on"

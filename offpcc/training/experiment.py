@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.algorithms import ActorCritic, find_algorithm
+from offpcc.algorithms import ActorCritic, find_algorithm, name_of_class
 from offpcc.algorithms.agent import Agent
-from offpcc.algorithms.components import is_constant
+from offpcc.algorithms.components import find_constant
 from offpcc.algorithms.construction import check_actions
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.nonfinite import NonFiniteError
@@ -537,7 +537,7 @@ def build(
     """
     spec = RunSpec.make(
         env,
-        algo,
+        name_of_class(algo),
         seed=seed,
         device=device,
         threads=threads,
@@ -959,7 +959,7 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
     if not (algorithm.normalization is algorithm.state_normalization is None):
         mean, std = data.statistics()
         algorithm.set_statistics(mean, std)
-        if len(constant := np.flatnonzero(is_constant(mean, std))):
+        if len(constant := np.flatnonzero(find_constant(mean, std))):
             places = ", ".join(map(str, constant[:10])) + " ..." * (len(constant) > 10)
             warn_of_data(
                 f"{data.name}: of the observations, the numbers {places} are constant in the data, so the agent does "

@@ -214,7 +214,7 @@ def test_an_algorithm_may_be_given_as_its_class():
     class Unknown(SAC):
         """Not registered."""
 
-    with pytest.raises(UserError, match=r"the class Unknown is not registered.*@offpcc\.configurable"):
+    with pytest.raises(UserError, match=r"there is no algorithm 'Unknown'.*decorator offpcc\.configurable"):
         offpcc.build("pendulum-v0", Unknown)
 
 

@@ -865,8 +865,9 @@ def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
         each.name if origin in (None, each.name) else f"{each.name}, recorded in {origin},"
         for each, origin in zip((one, other), origins, strict=True)
     )
+    has_entries = any(each.observation_space is not None for each in (one, other))
     facts = {
-        "entries": [_entries_text(each) for each in (one, other)],
+        **({"entries": [_entries_text(each) for each in (one, other)]} if has_entries else {}),
         "observations": [f"{each.observations.dtype} {each.observations.shape[1:]}" for each in (one, other)],
         "actions": [f"{each.actions.shape[1:]}" for each in (one, other)],
         "action_range": [_range_text(each.action_range) for each in (one, other)],
