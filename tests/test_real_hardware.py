@@ -234,20 +234,28 @@ def test_with_several_environments_it_is_refused():
 
 @pytest.mark.slow
 def test_every_command_and_snippet_of_the_page_works(tmp_path):
-    python, gin, *commands = re.findall(r"```\w*\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "my_robot.py").write_text(python)
+    blocks = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    robot, loop = (text for language, text in blocks if language == "python")
+    gin, *commands = (text for language, text in blocks if not language)
+    (tmp_path / "my_robot.py").write_text(robot)
     (tmp_path / "my_robot.gin").write_text(gin)
+    (tmp_path / "loop.py").write_text(loop)
+
+    def run(*words):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+            env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done
+
+    assert "120 steps in 3 episodes" in run("loop.py").stdout
     lines = [line for block in commands for line in block.splitlines()]
     assert len(lines) == 4
     for number, line in enumerate(lines):
         program, *words = shlex.split(line)
         assert program == "offpcc"
-        done = subprocess.run(
-            [sys.executable, "-m", "offpcc.launch", *words],
-            cwd=tmp_path, capture_output=True, text=True, timeout=300,
-            env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        done = run("-m", "offpcc.launch", *words)
         assert ("replay_on_resume is False" in done.stdout) == (number in (1, 2)), done.stdout
 
 

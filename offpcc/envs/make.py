@@ -47,7 +47,7 @@ from offpcc.envs.wrappers import (
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar
+from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.process_guard import MisuseError, ProcessGuard
 from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict
@@ -120,8 +120,14 @@ def env_options() -> EnvOptions:
 def options_without_env() -> EnvOptions:
     """Return gin's ``make.state``, for recorded data without an environment; other bindings of `make` stay unused."""
     used = loading.take_used()
-    state = _env_options().state
+    bound = _env_options()
+    state = bound.state
     loading.recall_used(used)
+    if bound.wrappers:
+        warn_of_data(
+            "make.wrappers has no effect without an environment: the agent sees the observations as they were "
+            "recorded; name the environment, whose wrappers then apply to the data"
+        )
     check_arguments("make", rules_of(_env_options), {"state": state})
     if state is not None:
         loading.add_used(_env_options, {"state": state})

@@ -31,7 +31,7 @@ from offpcc.training.evaluation import Evaluation
 from offpcc.training.experiment import build
 from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import resolve_env_and_dataset, run_label
-from offpcc.utils.errors import UserError, in_python
+from offpcc.utils.errors import DataWarning, UserError, in_python
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
 
@@ -789,3 +789,11 @@ def test_an_actor_that_only_imitates_is_told_once_on_the_command_line(offline, u
     assert code == 0, err
     assert (out + err).count("the actor will only imitate") == 1
     assert not [warning for warning in recwarn if "imitate" in str(warning.message)]
+
+
+def test_wrappers_without_an_environment_are_warned_of(pendulum_file):
+    bindings = "make.wrappers = [@DropIndices]", "DropIndices.indices = (2,)", "dataset.action_range = (-2, 2)"
+    offpcc.configure(None, *bindings)
+    with pytest.warns(DataWarning, match=r"make\.wrappers has no effect without an environment"):
+        learner = build(None, "bc", dataset=pendulum_file, algorithm=TINY)
+    assert learner.algorithm.observation_shape == (3,)
