@@ -177,6 +177,12 @@ class Agent:
         rows = () if self._num_envs is None else (self._num_envs,)
         if given.shape != (*rows, *shape):
             raise ValueError(f"act got a previous_action of shape {given.shape}, but needs {(*rows, *shape)}")
+        if isinstance(space := self.action_space, spaces.Discrete):
+            given = np.where(self._is_first.reshape(given.shape), space.start, given)  # there was none before
+            first, last = int(space.start), int(space.start + space.n) - 1
+            if (given != np.round(given)).any() or given.min() < first or given.max() > last:
+                raise ValueError(f"act got the previous_action {executed!r}, but actions are from {first} to {last}")
+            given = given.astype(np.int64)
         units: np.ndarray = self._scale.shrink(given).reshape(len(self._is_first), -1).astype(np.float32)
         return units
 

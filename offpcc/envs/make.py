@@ -246,12 +246,13 @@ def make(
         if state is not None:
             env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
         _check_observations(name, env.observation_space, state)
-        is_image = len(env.observation_space.shape or ()) == 3
-        if isinstance(env.observation_space, Dict):
+        seen = env.observation_space
+        is_image = len(seen.shape or ()) == 3
+        if isinstance(seen, Dict):
             is_packed = scale_actions if pack_observations is None else pack_observations
             if is_packed:
                 env = PackedObservation(env) if state is None else PackedStateObservation(env, state)
-        elif env.observation_space.dtype != np.float32 and not is_image:
+        elif env.observation_space.dtype != np.float32 and not is_image and not isinstance(seen, PackedDict):
             env = Float32Observation(env)
         return EpisodeReturn(UnitAction(env) if scale_actions else env, timeout)
 

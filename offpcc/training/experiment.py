@@ -742,6 +742,25 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     )
 
 
+def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant: Any) -> None:
+    """Warn of the numbers of observations that the normalisation hides, as they are constant in the data."""
+    if algorithm.normalization is None:
+        return
+    names = [f"{place}" for place in range(is_constant.size)]
+    if data.packed is not None:
+        names = data.packed.unpacked_shape.number_names
+    hidden = set[int]()
+    if (packed := data.packed) is not None and packed.state_part is not None:  # only critics see these
+        hidden = {*range(packed.state_part.columns.start, packed.state_part.columns.stop)}
+    constant = [names[place] for place in np.flatnonzero(is_constant) if place not in hidden]
+    if constant:
+        warn_of_data(
+            f"{data.name}: of the observations, the numbers {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} "
+            f"are constant in the data, so the agent does not see them: normalised, they are 0 wherever it acts, also "
+            f"in a later online phase"
+        )
+
+
 def note_without_data(spec: RunSpec) -> str:
     """Return a note on an algorithm that is made for recorded data and gets none, else ""."""
     cls = find_algorithm(spec.algo)
@@ -959,10 +978,5 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
     if not (algorithm.normalization is algorithm.state_normalization is None):
         mean, std = data.statistics()
         algorithm.set_statistics(mean, std)
-        if len(constant := np.flatnonzero(find_constant(mean, std))):
-            places = ", ".join(map(str, constant[:10])) + " ..." * (len(constant) > 10)
-            warn_of_data(
-                f"{data.name}: of the observations, the numbers {places} are constant in the data, so the agent does "
-                f"not see them: normalised, they are 0 wherever it acts"
-            )
+        _warn_of_constant(data, algorithm, find_constant(mean, std))
     buffer.fill(data.rows, data.identity)

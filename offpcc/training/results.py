@@ -220,7 +220,8 @@ def evaluate(
     given = {"episodes": episodes, "num_envs": num_envs, "seed": seed}
     check_arguments("evaluate", rules_of(evaluate), given)
     if isinstance(env, gymnasium.Env):
-        env, num_envs = functools.partial(KeptOpen, env), 1
+        kept = KeptOpen(env)
+        env, num_envs = lambda **_: kept, 1  # make.kwargs are for the constructor, which was called before
     with for_python():
         results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
     return EvaluationResult.of(results)

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import tracemalloc
+import warnings
 import weakref
 from pathlib import Path
 
@@ -797,3 +798,19 @@ def test_wrappers_without_an_environment_are_warned_of(pendulum_file):
     with pytest.warns(DataWarning, match=r"make\.wrappers has no effect without an environment"):
         learner = build(None, "bc", dataset=pendulum_file, algorithm=TINY)
     assert learner.algorithm.observation_shape == (3,)
+
+
+def test_constant_numbers_that_the_agent_sees_are_warned_of():
+    draw = np.random.default_rng(0)
+    seen = {"place": draw.normal(size=(400, 2)), "battery": np.full((400, 1), 24.0)}
+    given = {"actions": draw.uniform(-1, 1, (400, 1)), "rewards": draw.normal(size=400)}
+    given |= {"terminations": np.arange(400) % 20 == 19, "action_range": (-1, 1)}
+    states = np.concatenate([draw.normal(size=(400, 1)), np.ones((400, 1))], 1)
+    with pytest.warns(DataWarning, match=r"the numbers 'battery' 0 are constant in the data"):
+        build(None, "iql", dataset=Dataset.from_arrays(observations=seen, **given), algorithm=TINY)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", DataWarning)
+        data = Dataset.from_arrays(observations=seen["place"], states=states, **given)
+        offpcc.configure(None, 'make.state = "state"')
+        build(None, "iql", dataset=data, algorithm=TINY)
+    assert caught and not any("constant in the data" in str(one.message) for one in caught)

@@ -1184,6 +1184,8 @@ def test_an_environment_that_is_made_already_is_evaluated_and_stays_open():
             found = offpcc.evaluate(agent, env, episodes=3)
             np.testing.assert_allclose(found.returns, expected.returns, rtol=1e-6)
         assert not closed
+    offpcc.configure(None, "make.kwargs = {'max_episode_steps': 50}")  # for training
+    assert offpcc.evaluate(agent, gymnasium.make("Pendulum-v1"), episodes=1).lengths.tolist() == [200]
     with pytest.raises(UserError, match=r"observations of shape \(4,\)"):
         offpcc.evaluate(agent, gymnasium.make("CartPole-v1"), episodes=1)
 
@@ -1207,3 +1209,10 @@ def test_an_agent_reads_the_action_that_was_executed(env):
     assert second(1 - chosen if algo == "rdqn" else -chosen)[2] != memory
     with pytest.raises(ValueError, match="previous_action of shape"):
         second(np.zeros(3))
+    if algo == "rdqn":
+        assert second(float(chosen))[1:] == (plain, memory)
+        for wrong in (-1, 2, 0.5):
+            agent = offpcc.Agent(learner.algorithm)
+            agent.act(observation, previous_action=wrong)  # ignored at the first step
+            with pytest.raises(ValueError, match=r"previous_action .*, but actions are from 0 to 1"):
+                agent.act(observation, previous_action=wrong)

@@ -53,7 +53,7 @@ def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Proper
     if len(whole) >= FEWEST_EPISODES and not data.is_shuffled:
         low, median, high = np.percentile(whole, (10, 50, 90))
         middle = float(high - low)
-        spread = middle / float(abs(median)) if median else np.inf * bool(middle)
+        spread = middle / float(abs(median)) if median else (np.inf if middle else 0.0)
         between, size = two_groups(whole)
         part = float(1.0 - size / len(whole))
         if spread > EQUAL_RETURNS and between >= TWO_GROUPS and FEWEST_IN_GROUP <= part <= 1.0 - FEWEST_IN_GROUP:

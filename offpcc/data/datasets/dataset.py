@@ -364,7 +364,7 @@ class Dataset:
         following = columns.pop("next_observations", None)
         is_sure = are_episodes or num_whole is not None
         num_bytes = 0 if space is None else space.num_vector_bytes
-        if flags is None and limit and following is not None:  # the limit counts from ends that only jumps show, too
+        if flags is None and limit and limit > 1 and following is not None:  # it counts from ends that jumps show, too
             jumps = find_jumps(observations, terminations, following, name, num_bytes)
             truncations = time_limits(terminations, limit, jumps)
             is_end = terminations | truncations

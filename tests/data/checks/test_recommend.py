@@ -204,6 +204,12 @@ def test_a_median_of_zero_is_no_unit():
     assert "far from the others" not in " ".join(map(str, findings.findings))
 
 
+def test_equal_returns_of_zero_are_equal():
+    data = particle(control, num_episodes=40, reward=lambda rewards, last: 0.0 * rewards)
+    found = measure_dataset(data)
+    assert (found.middle, found.return_spread) == (0.0, 0.0) and choose(found, terminates=True)[0] == "bc"
+
+
 def at_fifths(last):
     return np.where(last & (np.cumsum(last) % 5 == 0), 1.0, 0.0)
 

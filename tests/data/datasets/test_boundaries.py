@@ -456,3 +456,14 @@ def test_a_time_limit_counts_from_ends_that_only_jumps_show():
     assert data.lengths.tolist() == [4, 10, 10, 3]
     assert data.is_whole.tolist() == [False, True, True, False]
     np.testing.assert_array_equal(data.next_observations, given["next_observations"])
+
+
+def test_episodes_of_one_step_may_repeat_their_observation():
+    """As of a bandit, whose next observation says nothing."""
+    given = recorded(20)
+    data = Dataset.from_arrays(
+        **{name: given[name] for name in ("observations", "actions", "rewards", "terminations")},
+        next_observations=given["observations"],
+        max_episode_steps=1,
+    )
+    assert data.lengths.tolist() == [1] * 20
