@@ -148,7 +148,7 @@ def test_a_run_waits_for_the_model_that_another_process_trains(tmp_path, monkeyp
         (tmp_path / "later").rename(file)
         lock.close()
 
-    monkeypatch.setattr(model_training.time, "sleep", end_of_the_other)
+    monkeypatch.setattr(model_training, "time", SimpleNamespace(sleep=end_of_the_other))
     second = model_of(1)
     assert fingerprint(second) == fingerprint(first)
     assert "another process trains this model" in capsys.readouterr().err

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import gin
 import gymnasium
@@ -407,7 +408,7 @@ def test_a_loop_goes_on_from_its_state():
 def test_time_left_while_a_long_episode_is_paid_for(monkeypatch, updates_per_step):
     """200 steps in 10 seconds, then their updates in 190: a step a second, at any time after the first seconds."""
     times = iter(float(i) for i in range(2_000))
-    monkeypatch.setattr(metrics.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: next(times)))
 
     class Seen(Loggers):
         def progress(self, progress):
