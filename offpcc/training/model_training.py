@@ -30,6 +30,7 @@ from offpcc.config.validation import (
     one_of,
 )
 from offpcc.data.buffers.storage import TransitionTable
+from offpcc.data.checks.recommend import seems_hidden
 from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
@@ -451,7 +452,7 @@ def hash_data(data: OfflineDataset) -> str:
 
 
 def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Callable[[str], None]) -> None:
-    """Tell what is trained on what, and how imagined episodes end."""
+    """Tell what is trained on what, how imagined episodes end, and which settings the data ask for."""
     reads = f"\nthe networks read the last {model.history} observations and actions" if model.history > 1 else ""
     show(
         f"{model.num_members} networks, {model.num_elites} of them elites; {data.name}: {len(fit.data):,} transitions, "
@@ -464,6 +465,12 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
         show(
             f"note: {share:.1%} of the rewards are {usual:g}; the others can disturb the predictions of observations. "
             f'Predict rewards apart: --gin "DynamicsModel.reward_hidden_dims=(64, 64)"'
+        )
+    rows = data.rows
+    if model.history == 1 and seems_hidden(rows.observations, rows.actions, rows.starts, rows.stops):
+        show(
+            "note: velocities seem hidden, so a model of single steps cannot predict well. Let it read several: "
+            '--gin "DynamicsModel.history=4"'
         )
 
 

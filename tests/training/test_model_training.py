@@ -471,6 +471,27 @@ def test_a_rule_is_never_guessed(names, capsys):
         small(data, names=names, termination="known")
 
 
+@pytest.mark.parametrize("columns", [(0, 1), (0,)])
+def test_hidden_velocities_get_a_note(columns, capsys):
+    """A model of single steps cannot predict where a particle goes whose velocity is not recorded."""
+    draw, episodes = np.random.default_rng(0), []
+    for _ in range(20):
+        state, actions = [draw.normal(size=2)], draw.uniform(-1.0, 1.0, (40, 1)).astype(np.float32)
+        for (force,) in actions:
+            velocity = state[-1][1] + 0.2 * force
+            state.append(np.array([state[-1][0] + 0.2 * velocity, velocity]))
+        seen = np.asarray(state, np.float32)[:, columns]
+        episodes.append(
+            {"observations": seen, "actions": actions, "rewards": np.ones(40, np.float32), "terminated": False}
+        )
+    data = read(Dataset.from_episodes(episodes, action_range=(-1.0, 1.0)))
+    for history in (1, 4):
+        fit = small(data, history=history)
+        announce(fit.model, fit, data, print)
+        told = capsys.readouterr().out
+        assert ('--gin "DynamicsModel.history=4"' in told) == (len(columns) == 1 and history == 1)
+
+
 def test_rewards_that_rarely_change_get_a_note(capsys):
     data = linear_data(num_episodes=30, terminates_at=1.0)
     data.rows.rewards[:] = 1.0 - data.rows.terminations

@@ -85,15 +85,49 @@ def two_groups(values: Array) -> tuple[Array, Array]:
     return between.max(-1) / total, sizes[between.argmax(-1)]
 
 
+class _Steps(NamedTuple):
+    """A sample of S steps inside episodes, with normalised observations."""
+
+    rows: Array  # (S,), of the data
+    seen: Array  # (S, O)
+    action: Array  # (S, A)
+    error: float  # see `Properties`
+    remaining: float
+
+
 def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float, float | None, float | None] | None:
     """Return `error`, `remaining`, `coverage` and `modes` of `Properties`, from a sample of steps inside episodes."""
-    inside = np.ones(data.num_steps, np.bool_)
-    inside[data.starts] = inside[data.stops - 1] = False
-    steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
-    if data.observations.ndim != 2 or len(steps) < FEWEST_STEPS or data.num_episodes < 2:
+    units = data.unit_actions(action_bounds)
+    if (steps := _sample(data.observations, units, data.starts, data.stops)) is None:
         return None
-    seen, before, after = (data.observations[steps + k].astype(np.float64) for k in (0, -1, 1))
-    units, mean, std = data.unit_actions(action_bounds), seen.mean(0), seen.std(0)
+    if data.discrete_actions:  # the others are of numbers
+        return steps.error, steps.remaining, None, None
+    episodes = np.searchsorted(data.stops, steps.rows, side="right")
+    return steps.error, steps.remaining, *_behaviour(steps.seen, steps.action, episodes)
+
+
+def seems_hidden(observations: Array, actions: Array, starts: Array, stops: Array) -> bool:
+    """Check whether one observation seems not to show the state, as it is without velocities.
+
+    Args:
+        observations: (N, O), the rows of all episodes.
+        actions: (N, A), in [-1, 1].
+        starts: first row of each episode.
+        stops: last row of each episode, plus 1.
+    """
+    steps = _sample(observations, actions, starts, stops)
+    return steps is not None and is_hidden(steps.error, steps.remaining)
+
+
+def _sample(observations: Array, units: Array, starts: Array, stops: Array) -> _Steps | None:
+    """Return steps of some episodes; None if they are too few. See `seems_hidden` for the arguments."""
+    inside = np.ones(len(observations), np.bool_)
+    inside[starts] = inside[stops - 1] = False
+    steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
+    if observations.ndim != 2 or len(steps) < FEWEST_STEPS or len(starts) < 2:
+        return None
+    seen, before, after = (observations[steps + k].astype(np.float64) for k in (0, -1, 1))
+    mean, std = seen.mean(0), seen.std(0)
     action, action_before = units[steps].astype(np.float64), units[steps - 1].astype(np.float64)
     moving = np.flatnonzero(np.minimum(std, (after - seen).std(0)) > 1e-6 * np.abs(mean))
     if not len(moving):
@@ -102,9 +136,7 @@ def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float,
     error, remaining = _prediction(seen, before, after, action, action_before)
     if is_hidden(error, remaining):  # then similar states have two similar observations
         seen = np.concatenate([seen, before], 1)
-    if data.discrete_actions:  # the others are of numbers
-        return error, remaining, None, None
-    return error, remaining, *_behaviour(seen, action, np.searchsorted(data.stops, steps, side="right"))
+    return _Steps(steps, seen, action, error, remaining)
 
 
 def _prediction(seen: Array, before: Array, after: Array, action: Array, action_before: Array) -> tuple[float, float]:
