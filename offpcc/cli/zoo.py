@@ -96,6 +96,7 @@ def get(name: str, out: Path | None) -> None:
     try:
         shutil.copytree(folder, target)
     except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)  # a part would be refused the next time
         raise UserError(f"{target} cannot be written ({first_line(error)}); name another folder with --out") from error
     print(f"{target}: {', '.join(sorted(file.name for file in target.iterdir()))}")
     print(f"to evaluate it: offpcc evaluate {target}")

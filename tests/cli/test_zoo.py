@@ -63,6 +63,17 @@ def test_a_copy_is_a_runs_folder(folder, capsys):
     assert "pendulum-p exists" in capsys.readouterr().err
 
 
+def test_a_full_disk_leaves_no_part_of_a_copy(folder, capsys, monkeypatch):
+    def fails(source, target):
+        target.mkdir()
+        (target / "config.gin").write_text("a part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(zoo.shutil, "copytree", fails)
+    assert main(["zoo", "get", "pendulum-p"]) == 2
+    assert "No space left" in capsys.readouterr().err and not (folder / "pendulum-p").exists()
+
+
 def test_playing_records_without_a_screen(folder, capsys):
     assert main(["zoo", "play", "pendulum", "--out", "videos"]) == 0
     assert "sac in pendulum-v0" in capsys.readouterr().out
