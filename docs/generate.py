@@ -128,7 +128,7 @@ def differs(module: str) -> Iterator[str]:
     text = inspect.cleandoc(importlib.import_module(module).__doc__ or "")
     _, found, rest = text.partition("\nDiffers from")
     lines = [re.sub(r"^\* ", "- ", line) for line in f"Differs from{rest}".splitlines()] if found else []
-    yield (joined("\n".join(lines)) if lines else "The docstring lists no differences.") + "\n"
+    yield (joined("\n".join(lines)) if lines else "No differences from the paper are known.") + "\n"
 
 
 def joined(text: str) -> str:

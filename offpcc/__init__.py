@@ -7,7 +7,10 @@ learner = offpcc.build("pendulum-p-v0", "rsac", seed=1)
 agent = learner.train()
 agent.save("actor.pt")
 
-Or without gin: `offpcc.RecurrentSAC("pendulum-p-v0", lr=1e-3, seed=1).train(num_epochs=10)`.
+Or without gin, a pendulum in half a minute:
+
+learner = offpcc.SAC("pendulum-v0", lr=1e-3, gamma=0.95, hidden_dims=(64, 64), seed=1)
+agent = learner.train(num_epochs=8, update_after=1_000)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -65,7 +65,7 @@ class NetworkOptions:
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
         num_critics: N; default: the algorithm's own number.
-        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC, FQL and RLPD only.
+        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC, FQL, RLPD and NEUBAY only.
         actor_layer_norm: whether the actor uses layer norm in its hidden layers.
         dropout: probability of dropout in the critics' hidden layers, in updates only.
         actor_dropout: the same in the actor; it acts without dropout.
@@ -165,9 +165,9 @@ class Construction:
         adam_eps: Adam's epsilon for all networks; papers on Atari take 1e-4 or more.
         n_step: number of rewards that a target sums before it bootstraps.
         target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
-            default: all critics, in RLPD 2.
+            default: all critics, in RLPD and NEUBAY 2.
         actor_q: the Q that the actor's loss raises: "min" or "mean" of all critics, or the "first" critic's. Default:
-            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD and FQL, else "min".
+            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, NEUBAY and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
         clip_rewards: whether the agent sees only the signs of rewards, in targets and as network inputs, as in DQN on

@@ -8,7 +8,7 @@ Differs from the paper:
 - The critics return a mean. The paper's return a distribution.
 - The value is the least of two critics, unless `num_critics` is 1.
 - The policy's expectations over actions are sums, not samples.
-- Targets are Polyak averages, and so is no copy of the policy: the next action is that of the policy itself.
+- Target critics are Polyak averages. The policy has no target copy: the next action comes from the policy itself.
 """
 
 from typing import Annotated, Any

@@ -100,10 +100,11 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
     ("with_q_entropy", "CQL.backup_entropy"),
     (
-        "lagrange_thresh alpha_threshold cql_target_action_gap cql_lagrange",
+        "lagrange_thresh alpha_threshold cql_lagrange",
         "CQL.lagrange_threshold",
         "None for a fixed weight",
     ),
+    ("cql_target_action_gap", "CQL.lagrange_threshold", "cql_alpha x cql_target_action_gap"),
     ("cql_n_actions", "CQL.num_samples"),
     ("n_action_samples", "CQL.num_samples BCQ.num_samples"),
     ("cql_temp", "CQL.temperature"),

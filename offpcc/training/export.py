@@ -395,7 +395,7 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
         import onnxscript  # noqa: F401 (torch.onnx needs it)
     except ImportError as error:
         raise UserError(
-            f"export to ONNX needs {error.name}, which is not installed: pip install offpcc[export]; or name a file "
+            f"export to ONNX needs {error.name}, which is not installed: `pip install onnx onnxruntime onnxscript`; or name a file "
             f"NAME.pt2 for torch.export"
         ) from error
     program = _program(step)

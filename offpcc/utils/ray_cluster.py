@@ -23,7 +23,7 @@ def check_address(address: str, option: str) -> None:
         option: what gave it, for messages, such as "--address".
     """
     if importlib.util.find_spec("ray") is None:
-        raise UserError(f"{option} needs Ray: pip install the extra offpcc[ray], or leave {option} out")
+        raise UserError(f"{option} needs Ray: run `pip install ray`, or leave {option} out")
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address
     host, _, port = address.removeprefix("ray://").rpartition(":")

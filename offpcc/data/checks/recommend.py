@@ -190,7 +190,7 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
     if SPARSE <= found.common_reward < 1.0 and found.has_better_reward:
         return "iql", (
             "rewards are sparse, and it joins parts of episodes without a value of unseen actions; if the agent will "
-            "go on online, take calql"
+            "continue online, take calql"
         )
     if found.coverage is not None and found.coverage >= WIDE:
         return "cql", (

@@ -351,7 +351,7 @@ def test_ray_that_is_not_there_is_refused(quick, monkeypatch, tmp_path):
     find = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None if name == "ray" else find(name, *more))
     code, _, err = quick("sac", bindings=("environments.ray_address='auto'",))
-    assert code == 2 and "pip install the extra offpcc[ray]" in err
+    assert code == 2 and "pip install ray" in err
 
 
 def test_actors_explore_with_the_noise_of_the_moment(ray):
