@@ -65,7 +65,8 @@ class NetworkOptions:
     Args:
         hidden_dims: widths of the actor's and the critics' MLPs.
         num_critics: N; default: the algorithm's own number.
-        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC, FQL, RLPD and NEUBAY only.
+        layer_norm: whether critics use layer norm in their hidden layers; default: True for ReBRAC, FQL, RLPD and
+            NEUBAY only.
         actor_layer_norm: whether the actor uses layer norm in its hidden layers.
         dropout: probability of dropout in the critics' hidden layers, in updates only.
         actor_dropout: the same in the actor; it acts without dropout.

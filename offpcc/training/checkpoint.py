@@ -110,11 +110,12 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
     }
     before, known = previous(file), saved.checkpoints
     write_tensors(file, content, before if file in known else None)
-    kept = known.get(file) or known.get(before)
+    kept = known[file] if file in known else known.get(before)  # a buffer of recorded data has no parts
+    saved.parts, saved.checkpoints = parts, {file: frozenset(part.name for _, part in parts.values())}
     if kept is None:
         before.unlink(missing_ok=True)
-    saved.parts = parts
-    saved.checkpoints = {file: frozenset(part.name for _, part in parts.values())} | ({before: kept} if kept else {})
+    else:
+        saved.checkpoints[before] = kept
     remove_others(folder, frozenset[str]().union(*saved.checkpoints.values()))
 
 

@@ -395,8 +395,8 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
         import onnxscript  # noqa: F401 (torch.onnx needs it)
     except ImportError as error:
         raise UserError(
-            f"export to ONNX needs {error.name}, which is not installed: `pip install onnx onnxruntime onnxscript`; or name a file "
-            f"NAME.pt2 for torch.export"
+            f"export to ONNX needs {error.name}, which is not installed: `pip install onnx onnxruntime onnxscript`; or "
+            f"name a file NAME.pt2 for torch.export"
         ) from error
     program = _program(step)
     try:

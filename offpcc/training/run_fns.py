@@ -296,8 +296,9 @@ def train(
         for callback in called:
             callback.on_epoch(run)
 
-    # All state is in `loop`, so a run can stop and resume after any iteration. The exceptions are the updates at the end
-    # of the run: they change networks within an episode, and a run that is resumed with more epochs must not have them.
+    # All state is in `loop`, so a run can stop and resume after any iteration. The exceptions are the updates at the
+    # end of the run: they change networks within an episode, and a run that is resumed with more epochs must not have
+    # them.
     in_last_round = False
     while True:
         signals.poll()

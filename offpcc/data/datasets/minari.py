@@ -34,9 +34,7 @@ def check_id(name: str, option: str) -> None:
         minari.dataset.minari_dataset.parse_dataset_id(name)
         is_id = len(name) <= MOST_LETTERS and ".." not in Path(name).parts and not Path(name).is_absolute()
     except ImportError as error:
-        raise UserError(
-            f"{option}{shown(name)} needs the Minari package ({error}); run `pip install minari`"
-        ) from None
+        raise UserError(f"{option}{shown(name)} needs the Minari package ({error}); run `pip install minari`") from None
     except (TypeError, ValueError):
         is_id = False
     if not is_id:
