@@ -1,5 +1,7 @@
 """`ValueBased`: the base class of algorithms for discrete actions that act by their Q network."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -162,3 +164,16 @@ class ValueBased(ActorCritic):
 def chosen_values(critics: DiscreteCritics, h: Summaries, batch: Batch) -> Tensor:
     """Return Q(o, a) of the recorded actions, (N, B, T, 1)."""
     return of_actions(critics(h.q), batch.actions)
+
+
+@contextmanager
+def without_random_actions(actor: ActorCritic) -> Iterator[None]:
+    """Let `ValueBased.test_epsilon` be 0 for a while."""
+    if not isinstance(actor, ValueBased):
+        yield
+        return
+    own, actor.test_epsilon = actor.test_epsilon, 0.0
+    try:
+        yield
+    finally:
+        actor.test_epsilon = own

@@ -85,7 +85,7 @@ class Board:
     def __init__(self, folders: Sequence[Path], place: Path) -> None:
         self.folders, self.place = [folder.resolve() for folder in folders], place
         self.seen: dict[Path, tuple[float, str]] = {}  # the time of a run's table and its status at the last look
-        self.num_rows: dict[Path, int] = {}
+        self.rows: dict[Path, list[tuple[int, str]]] = {}  # step and values of the rows that were written
         self.settings: dict[Path, Mapping[str, Any]] = {}
         self.videos: set[Path] = set()
         self.faulty: set[Path] = set()  # the runs whose last event of a fault holds
@@ -119,8 +119,16 @@ class Board:
             except UserError as error:
                 self.add(run, make_fault_event(str(error)))
                 continue
-            self.add(run, scalars(progress, self.num_rows.get(run, 0)))
-            self.num_rows[run] = max(len(progress["step"]), self.num_rows.get(run, 0))
+            rows = [(int(row[0]), str(row)) for row in zip(progress["step"], *progress.values(), strict=True)]
+            written = self.rows.get(run, [])
+            same = next((at for at, pair in enumerate(zip(written, rows, strict=False)) if pair[0] != pair[1]), None)
+            same = min(len(written), len(rows)) if same is None else same
+            if same < len(written):  # the run began again, or goes on from an earlier checkpoint
+                self.add(run, begun_again(min(step for step, _ in [*written[same:], *rows[same:]])))
+                self.settings.pop(run, None)
+                self.videos.discard(run)
+            self.add(run, scalars(progress, same))
+            self.rows[run] = rows
             fault = faults(run, status)
             if fault or run in self.faulty:
                 self.add(run, make_fault_event(fault or "There are no faults any more."))
@@ -224,6 +232,13 @@ def append(folder: Path, events: Sequence[Mapping[str, Any]]) -> None:
         writer = RecordWriter(stream)
         for event in events:
             writer.write(Event(wall_time=time.time(), **event).SerializeToString())
+
+
+def begun_again(step: int) -> list[dict[str, Any]]:
+    """Return the event at which TensorBoard forgets what came at a step or later."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    return [{"step": step, "session_log": SessionLog(status=SessionLog.START)}]
 
 
 def scalars(progress: Progress, begin: int) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ from offpcc.training.loggers import check_installed, report_errors, upload_repor
 from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
 from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
-from offpcc.training.plotting import find_runs, losses_at_switch
+from offpcc.training.plotting import groups_of, losses_at_switch
 from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
@@ -55,7 +55,7 @@ from offpcc.utils.files import read_json
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
 
-EPISODES = 100  # of `evaluate`
+EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
@@ -221,12 +221,11 @@ def run_plot(
     """Draw learning curves and print their final values."""
     look: dict[str, Any] = {"grid": grid, "average": average, "final": final}
     summaries = plot_runs(folder, output, metric, **look, option="--output", announce=print)
-    runs = [run.resolve() for one in folder for run in find_runs(one)]
     losses = losses_at_switch(folder)
     versions: dict[str, set[str]] = {}
-    for run in runs:
-        known = RunFolder.at(run).details().get("simulator")
-        versions.setdefault(run.parent.parent.name, set()).update([shown(known)] if isinstance(known, str) else [])
+    for group in groups_of(folder):
+        known = [RunFolder.at(run).details().get("simulator") for run in group.runs]
+        versions.setdefault(group.environment, set()).update(shown(one) for one in known if isinstance(one, str))
     for summary in summaries:
         version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
         several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
@@ -292,6 +291,7 @@ def run_evaluate(
     if forever:
         unused: dict[str, Any] = {"from_data": from_data, "json": json_output or None}
         unused |= {"episodes": None if episodes == EPISODES else episodes, "fqe_updates": fqe_updates}
+        unused |= {"num_envs": None if num_envs == NUM_ENVS else num_envs}
         unused |= {"fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
         if wrong := [name for name, value in unused.items() if value is not None]:
             raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")

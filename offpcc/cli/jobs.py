@@ -67,6 +67,7 @@ def run_in_processes(
     num_jobs: int,
     ended: Ended = lambda name, code: None,
     deadline: float | None = None,
+    remedy: str = "--resume continues",
 ) -> int:
     """Call a function for each run, each in its own process, at most `num_jobs` at a time.
 
@@ -79,6 +80,7 @@ def run_in_processes(
         num_jobs: the maximum number of processes at a time.
         ended: called after each run.
         deadline: time of `time.monotonic` at which the processes are asked to save their runs and to end.
+        remedy: how a run goes on whose process was killed, for the message.
 
     Returns:
         The largest exit code, which is the worst; 128 + N for a process that signal N ended.
@@ -103,14 +105,14 @@ def run_in_processes(
             connection.wait([one.sentinel for one in active], rest)
             for over in [one for one in active if not one.is_alive()]:
                 active.remove(over)
-                codes.append(_exit_code(over))
+                codes.append(_exit_code(over, remedy))
                 ended(over.name, codes[-1])
-    except (signals.Interrupted, OutOfTimeError) as stop:
+    except BaseException as stop:  # also an error of `ended`
         for one in active:
             one.terminate()
         for one in active:
             one.join()
-        if isinstance(stop, OutOfTimeError):
+        if not isinstance(stop, signals.Interrupted):
             raise
         stop.message = f"stopped; {len(active)} of {len(runs)} runs were training" + (
             f", and {len(waiting)} had not started" if waiting else ""
@@ -119,14 +121,12 @@ def run_in_processes(
     return max(codes, default=0)
 
 
-def _exit_code(process: BaseProcess) -> int:
+def _exit_code(process: BaseProcess, remedy: str) -> int:
     """Return the exit code of a process that has ended, and say so if a signal ended it."""
     code = process.exitcode or 0
     if code >= 0:
         return code
-    print_to_stderr(
-        f"{process.name} was ended by signal {-code}; --resume continues from its last checkpoint, if there is one"
-    )
+    print_to_stderr(f"{process.name} was ended by signal {-code}; {remedy} from its last checkpoint, if there is one")
     return 128 - code
 
 

@@ -551,7 +551,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Copy the files, or write the videos, into this folder. The default for a copy is a new folder with "
         "the agent's name. Without the option, `play` opens a window if there is a screen.",
     },
-    "zoo --episodes": {"default": 1, "help": "Play this many episodes. The default is 1."},
+    "zoo --episodes": {"help": "Play this many episodes. The default is 1."},
     "sweep --jobs": {"help": "Train this many runs at a time, each in its own process. The default is 1."},
     "sweep --track": {"help": "Also log the runs to Weights & Biases, in one group."},
     "toy-model --out": {

@@ -38,7 +38,7 @@ from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
-from offpcc.utils.files import read_json, write_json, write_text
+from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder
 from offpcc.utils.ray_cluster import check_address
@@ -85,7 +85,12 @@ def run_sweep(
         common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:
+        for name, value in {"--retry": retry, "--dry_run": dry_run}.items():
+            if value:
+                raise UserError(f"{name} has no effect with --watch, which trains nothing; leave one out")
         return _watch(plan, settings, root)
+    if dry_run and retry:
+        raise UserError("--retry has no effect with --dry_run, which trains nothing; leave one out")
     _check_parts(settings)
     failed = _read_failed(root, settings)
     if dry_run:
@@ -93,8 +98,8 @@ def run_sweep(
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
         print(_table(_rows(settings, root, failed)))
         return 0
-    root.mkdir(parents=True, exist_ok=True)
-    with closing(FolderLock(root)) as lock:
+    with explain_disk_errors(root), closing(FolderLock(root)) as lock:
+        root.mkdir(parents=True, exist_ok=True)
         try:
             lock.take()
         except FolderInUseError as error:
@@ -287,7 +292,7 @@ def _train(
         if address is not None and runs:
             run_on_ray(train_run, runs, address, ended, deadline)
         else:
-            run_in_processes(train_run, runs, jobs, ended, deadline)
+            run_in_processes(train_run, runs, jobs, ended, deadline, "the same command with --retry continues")
     except signals.Interrupted as stop:
         _write(root, settings, failed)
         stop.message += "; the same command goes on"

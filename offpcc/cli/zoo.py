@@ -26,12 +26,14 @@ ZOO = CHECKOUT / "results" / "zoo" if CHECKOUT else PACKAGE / "zoo"
 FACTS = "zoo.json"  # what an entry says of itself
 
 
-def run_zoo(action: str, name: str | None, out: Path | None, episodes: int) -> int:
+def run_zoo(action: str, name: str | None, out: Path | None, episodes: int | None) -> int:
     """List the agents, copy one, or play one.
 
     Raises:
         UserError: there is no such agent, its files are damaged, or the folder for the copy exists.
     """
+    if episodes is not None and action != "play":
+        raise UserError(f"--episodes {episodes} has no effect on `offpcc zoo {action}`; leave it out")
     if action == "list":
         if name is not None:
             raise UserError(f"`offpcc zoo list` takes no name, but got {shown(name)}; leave it out")
@@ -43,7 +45,7 @@ def run_zoo(action: str, name: str | None, out: Path | None, episodes: int) -> i
     elif action == "get":
         get(name, out)
     else:
-        play_zoo_agent(name, out, episodes)
+        play_zoo_agent(name, out, episodes or 1)
     return 0
 
 

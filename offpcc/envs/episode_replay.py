@@ -46,7 +46,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         """Take an environment step and record it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(np.array(action))
-        self._checksum = checksum(observation, self._checksum)
+        self._checksum = checksum(np.float64(reward), checksum(observation, self._checksum))
         self._is_over = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
 
@@ -116,6 +116,6 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
             set_generator_state(self.env.unwrapped.np_random, state)
 
 
-def checksum(observation: Array, before: int = 0) -> int:
-    """Return a running checksum of an episode's observations; `before` is the previous checksum."""
-    return zlib.crc32(np.ascontiguousarray(observation).tobytes(), before)
+def checksum(numbers: Array | np.float64, before: int = 0) -> int:
+    """Return a running checksum of an episode's observations and rewards; `before` is the previous checksum."""
+    return zlib.crc32(np.ascontiguousarray(numbers).tobytes(), before)

@@ -7,7 +7,6 @@ keeps no state from one episode to the next; `offpcc check` reports whether it d
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import gymnasium
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.discrete import ValueBased
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.core import Memory, Step
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.wrapper_chain import name_of
@@ -74,25 +73,12 @@ class EpsilonGreedyActor:
 
     def act(self, step: Step, memory: Memory = None, **_: bool) -> tuple[np.ndarray, Memory]:
         """Return actions (N, A) and the memory; see `Algorithm.act`."""
-        with _without_random_actions(self._actor):
+        with without_random_actions(self._actor):
             actions, memory = self._actor.act(step, memory, deterministic=True)
         actions = np.array(actions)
         for number in np.flatnonzero(self._generator.random(len(actions)) < self._epsilon):
             actions[number] = random_action(self._space, self._generator)
         return actions, memory
-
-
-@contextlib.contextmanager
-def _without_random_actions(actor: ActorCritic) -> Iterator[None]:
-    """Let `ValueBased.test_epsilon` be 0 for a while."""
-    if not isinstance(actor, ValueBased):
-        yield
-        return
-    own, actor.test_epsilon = actor.test_epsilon, 0.0
-    try:
-        yield
-    finally:
-        actor.test_epsilon = own
 
 
 def play_episode(

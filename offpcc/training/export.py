@@ -25,6 +25,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.config.validation import format_value
 from offpcc.core import Memory, State
+from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import bounds_of
 from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
@@ -41,6 +42,7 @@ STEPS = 150  # of the episode that compares graph and actor
 TOLERANCE = 1e-5  # difference of actions in [-1, 1] that 99% of steps may have
 LARGEST = 1e-4  # that of any step: where a policy has large numbers, rounding alone passes 1e-5 at times
 CALLS = 300  # timed calls
+REPEATS = ("_skip", "frame_skip")  # attributes of wrappers that repeat an action so many times
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 
 
@@ -276,6 +278,12 @@ def export(
     contract_file = file.with_suffix(".json")
     if contract_file.exists() and not _is_contract(contract_file):
         raise UserError(f"{contract_file} is there already and is no contract of an export; name another file")
+    for other in {file.with_suffix(suffix) for suffix in WRITERS} - {file}:
+        if other.exists() and contract_file.exists():
+            raise UserError(
+                f"{contract_file} is the contract of {other}, and a new one would replace it; name a file such as "
+                f"{file.with_stem(f'{file.stem}_{file.suffix[1:]}')}"
+            )
     with tempfile.TemporaryDirectory() as folder:  # a copy on the CPU, which the export cannot disturb
         if path is None:
             source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]
@@ -571,5 +579,7 @@ def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
     """Return what an environment says of itself."""
     seconds = getattr(env.unwrapped, "dt", None)
     rate = 1.0 / seconds if isinstance(seconds, float) and seconds > 0 else env.metadata.get("render_fps")
+    repeats = [repeated for level in levels(env)[1:] for name in REPEATS if (repeated := vars(level).get(name))]
+    rate = rate / math.prod(repeats) if repeats and rate is not None else rate
     facts = {"env": env.spec.id if env.spec else None, "observation_space": str(_seen(env.observation_space, agent))}
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

@@ -770,7 +770,10 @@ def _describe_online(spec: RunSpec, experiment: Experiment, phase: OnlinePhase) 
         *(
             []
             if phase.algorithm.has_critics
-            else [f"note: {name} copies the actions of its data, also its own, so it does not improve; add --algo"]
+            else [
+                f"note: {name} copies the actions of its data, also its own, so it does not improve; "
+                f"choose another --algo, or bind OfflineToOnline.algorithm"
+            ]
         ),
         _planned_size(buffer, num_steps, experiment.time_limit),
     ]

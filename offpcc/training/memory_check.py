@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.config.validation import MOST_ENVS, whole
 from offpcc.core import Memory, Step
 from offpcc.envs.guard import guarded
@@ -170,6 +171,7 @@ def measure_memory(
         )
     seeds = list(range(seed, seed + num_episodes))
     with ExitStack() as stack:
+        stack.enter_context(without_random_actions(actor))  # they would count as effects of a memory
         envs = [stack.enter_context(closing(guarded(open_environment(make_env, actor)))) for _ in seeds]
         how = actor, envs, seeds, longest
         usual = _Played(*how, lambda t, *given: given)

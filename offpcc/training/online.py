@@ -220,11 +220,15 @@ class Decay(Callback):
         self.to, self.num_steps = to, num_steps
 
     def on_start(self, run: Run) -> None:
-        """Set the numbers of the current step; a run may resume between two updates."""
-        self.before_updates(run)
+        """Set the numbers of the current step; a run may resume at any step."""
+        self.on_progress(run)
 
     def before_updates(self, run: Run) -> None:
         """Set the numbers of the current step."""
+        self.on_progress(run)
+
+    def on_progress(self, run: Run) -> None:
+        """Set the numbers of the current step, by which the agent also acts."""
         passed = min((run.loop.step - (run.loop.switch_step or 0)) / self.num_steps, 1.0)
         for name, initial in self.initial.items():
             setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))

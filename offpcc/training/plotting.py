@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from offpcc.training.comparison import group_runs
 from offpcc.training.online import Loss, loss_at_switch, switch_of
-from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 from offpcc.utils.files import open_regular
@@ -226,7 +226,8 @@ class RunGroup(NamedTuple):
     folder: Path
     settings: str  # how they differ from other runs in the folder; "" if all are equal
     runs: list[Path]
-    played: str = ""  # their environment, if other runs in the folder have another one
+    played: str = ""  # their environment, if the folder's place does not tell it
+    kind: str = ""  # their algorithm and data, if the folder has runs of several kinds
 
     @property
     def environment(self) -> str:
@@ -362,13 +363,25 @@ def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
         alike: dict[tuple[str, str, str], list[Path]] = {}
         for run in found:  # a folder that the user chose may have runs of all kinds
             alike.setdefault(_kind_of(run), []).append(run)
+        if len(alike) == 2 and UNKNOWN in alike:  # a run without run.json is one of the others
+            del alike[UNKNOWN]
+            alike = {kind: list(found) for kind in alike}
         for (env, algo, data), runs in alike.items():
-            kind = [algo, data] if len(alike) > 1 else []
+            kind = ", ".join(filter(None, (algo, data))) if len(alike) > 1 else ""
+            played = env if len(alike) > 1 or not _is_in_results(folder, env, algo) else ""
             groups += [
-                RunGroup(folder, ", ".join(filter(None, (*kind, settings))), some, env if len(alike) > 1 else "")
+                RunGroup(folder, ", ".join(filter(None, (kind, settings))), some, played, kind)
                 for settings, some in group_runs(runs).items()
             ]
     return groups
+
+
+def _is_in_results(folder: Path, env: str, algo: str) -> bool:
+    """Return whether a folder may be ``<label>/<algorithm>`` of runs that learned in an environment by an algorithm."""
+    return not env or not algo or folder.name == path_part(algo) or folder.parent.name.startswith(path_part(env))
+
+
+UNKNOWN = ("", "", "")  # the kind of a run without run.json
 
 
 def _kind_of(run: Path) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.discrete import ValueBased
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.fqe import FQE
 from offpcc.config import loading
 from offpcc.config.registry import from_specification
@@ -217,34 +217,30 @@ def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> 
         seed: the seed of policies that draw, as BCQ's does.
     """
     noise, actions = actor.noise, np.zeros(rows.actions.shape, np.float32)
-    epsilon = actor.test_epsilon if isinstance(actor, ValueBased) else 0.0
     actor.noise = Noise(seed, actor.device)
-    if isinstance(actor, ValueBased):
-        actor.test_epsilon = 0.0
     lengths = rows.stops - rows.starts
     order = np.argsort(-lengths, kind="stable")
     try:
-        for chosen in np.split(order, range(SIDE_BY_SIDE, len(order), SIDE_BY_SIDE)):
-            starts = rows.starts[chosen]
-            memory: Memory = None
-            for t in range(int(lengths[chosen[0]])):
-                signals.poll()
-                places = np.minimum(starts + t, rows.stops[chosen] - 1)  # rows of a shorter episode repeat its last
-                before, is_first = np.maximum(places - 1, 0), np.full(len(places), t == 0)
-                previous = np.float32(t > 0)
-                step = Step(
-                    rows.observations[places],
-                    previous * rows.actions[before],
-                    previous * rows.rewards[before],
-                    is_first,
-                )
-                action, memory = actor.act(step, memory, deterministic=True)
-                goes_on = starts + t < rows.stops[chosen]
-                actions[places[goes_on]] = action[goes_on]
+        with without_random_actions(actor):
+            for chosen in np.split(order, range(SIDE_BY_SIDE, len(order), SIDE_BY_SIDE)):
+                starts = rows.starts[chosen]
+                memory: Memory = None
+                for t in range(int(lengths[chosen[0]])):
+                    signals.poll()
+                    places = np.minimum(starts + t, rows.stops[chosen] - 1)  # a shorter episode repeats its last row
+                    before, is_first = np.maximum(places - 1, 0), np.full(len(places), t == 0)
+                    previous = np.float32(t > 0)
+                    step = Step(
+                        rows.observations[places],
+                        previous * rows.actions[before],
+                        previous * rows.rewards[before],
+                        is_first,
+                    )
+                    action, memory = actor.act(step, memory, deterministic=True)
+                    goes_on = starts + t < rows.stops[chosen]
+                    actions[places[goes_on]] = action[goes_on]
     finally:
         actor.noise = noise
-        if isinstance(actor, ValueBased):
-            actor.test_epsilon = epsilon
     return actions
 
 

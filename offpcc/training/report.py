@@ -110,7 +110,7 @@ class Runs:
     @property
     def algorithm(self) -> str:
         """The name of the algorithm, without settings."""
-        return self.group.folder.name
+        return self.group.kind or self.group.folder.name
 
     def normalised(self, low: float, high: float) -> Runs:
         """Return the runs with scores that are 0 at the return `low` and 1 at `high`."""

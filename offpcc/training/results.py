@@ -65,7 +65,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import write_json, write_text
-from offpcc.utils.paths import as_path, why_no_folder
+from offpcc.utils.paths import as_path, shown, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
 Test = Annotated[str, one_of(("last", "best"))]
@@ -183,9 +183,8 @@ class RunResult:
         )
         with for_python():
             if env is None and run.details().get("env_made"):
-                raise UserError(
-                    f"a function made the environment of {self.folder}, {run.env()}; give it again, by env="
-                )
+                name = shown(str(run.details().get("env")))
+                raise UserError(f"a function made the environment of {self.folder}, {name}; give it again, by env=")
             with loading.same_bindings():
                 loading.load_for_actor(None, run.config)
                 make_env, longest = _configured(env or run.env()), episode_options()
@@ -559,7 +558,7 @@ def plot(
     picture = (file, option, "curves.png")
     check_picture(*picture)
     try:
-        with explain_picture_errors(*picture):
+        with for_python(), explain_picture_errors(*picture):
             for one in paths:
                 find_runs(one)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -609,7 +608,8 @@ def report(
         raise UserError("there are no runs to report; give one or more folders of runs")
     paths = [as_path(one, "folders") for one in given]
     files = None if out is None else files_of_report(as_path(out, option), option)
-    found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
+    with for_python():
+        found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
     table, values = found.as_markdown(), found.as_plain_data()
     if files is not None:
         with explain_picture_errors(files[".png"], option, "report"):

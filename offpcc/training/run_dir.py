@@ -140,6 +140,11 @@ class RunFolder:
         known = self.details().get("env", self.siblings.parent.name)
         if not known:
             raise UserError(f"{self.path} was trained without an environment: add --env, the one to evaluate it in")
+        if self.details().get("env_made"):
+            raise UserError(
+                f"a function made the environment of {self.path}: name a registered one with --env, or use Python, "
+                f"offpcc.load_run({str(self.path)!r}).evaluate(env=...)"
+            )
         module, _, name = str(known).rpartition(":")
         if module and name not in gymnasium.registry:
             raise UserError(

@@ -70,6 +70,8 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
         r"\1=",
     ),
     (re.compile(r"(?<![^\s(])--from\b"), "start_from="),
+    (re.compile(r"another --run_id"), "another seed= or run_dir="),
+    (re.compile(r"for --metric "), "for metric="),
 )
 
 

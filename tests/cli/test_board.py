@@ -72,6 +72,19 @@ def test_new_rows_of_a_run_are_written_once(tmp_path, monkeypatch):
     assert written == [100, 200, 300, 400, 500, 600]
 
 
+def test_a_run_that_begins_again_has_its_new_curve_alone(tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = write_run(tmp_path / "results", 1)
+    board = Board([tmp_path / "results"], tmp_path / "events")
+    board.update()
+    (run / "progress.csv").write_text("step,epoch,test/return\n100,1,2\n150,2,70\n250,3,80\n")
+    board.update()
+    (file,) = (tmp_path / "events").rglob("events.out*")
+    curve = EventAccumulator(str(file)).Reload().Scalars("test/return")
+    assert [(one.step, one.value) for one in curve] == [(100, 2.0), (150, 70.0), (250, 80.0)]
+
+
 def test_a_fault_that_is_over_is_told(tmp_path, monkeypatch):
     run = write_run(tmp_path / "results", 1, status="stopped")
     board, written = Board([tmp_path / "results"], tmp_path / "events"), []

@@ -2,6 +2,7 @@
 
 import io
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -104,6 +105,21 @@ def test_the_worst_exit_code_is_that_of_all(capfd):
     )
     assert run_in_processes(end, [("run 1", {"number": signal.SIGKILL}), ("run 2", {})], 1) == 128 + signal.SIGKILL
     assert "run 1 was ended by signal 9" in capfd.readouterr().err
+
+
+def wait(seconds):
+    """Run in another process."""
+    time.sleep(seconds)
+    return 0
+
+
+def test_an_error_while_a_result_is_written_ends_the_other_processes():
+    def full(name, code):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        run_in_processes(wait, [("run 1", {"seconds": 0}), ("run 2", {"seconds": 60})], 2, full)
+    assert not multiprocessing.active_children()
 
 
 def test_lines_get_the_prefix_once_and_whole():

@@ -80,11 +80,19 @@ def test_playing_records_without_a_screen(folder, capsys):
     assert (folder / "videos" / "pendulum_1.mp4").stat().st_size > 1_000
 
 
+def test_videos_need_a_folder(folder, capsys):
+    (folder / "file").touch()
+    assert main(["zoo", "play", "pendulum", "--out", "file"]) == 2
+    assert "the folder of videos file cannot hold files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ("play pendulm", "the zoo has no agent pendulm; did you mean pendulum"),
         ("get", "`offpcc zoo get` needs the name of an agent: "),
+        ("list --episodes 7", "--episodes 7 has no effect on `offpcc zoo list`"),
+        ("get pendulum --episodes 7", "--episodes 7 has no effect on `offpcc zoo get`"),
         ("list pendulum", "takes no name, but got pendulum"),
         ("dance pendulum", "invalid choice"),
     ],

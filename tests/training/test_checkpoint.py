@@ -218,6 +218,17 @@ def test_the_checkpoint_before_is_kept_with_its_parts(file):
     assert messages == [f"{file} does not exist; the run continues from the checkpoint before it, at step 90"]
 
 
+@KINDS
+def test_the_checkpoint_before_is_kept_if_the_buffer_has_no_parts(file, kind):
+    """As one of recorded data, or of an agent with memory within its first episode."""
+    run = Played(kind)
+    for step in (1, 2, 3):
+        run.learner.loop.step = step
+        run.save(file)
+    file.unlink()
+    assert restored(file, kind=kind)[0].learner.loop.step == 2
+
+
 def test_a_checkpoint_that_nobody_vouches_for_is_not_kept(file):
     """Neither this learner wrote it, nor was it put back from it: it may be of another run, or damaged."""
     Played().play(20).save(file)

@@ -262,6 +262,25 @@ def test_other_files_beside_it_are_kept(tmp_path):
         offpcc.export(agent, tmp_path / "actor.pt2")
 
 
+def test_a_contract_of_another_file_is_kept(tmp_path):
+    agent = agent_of("pendulum-p-v0", "sac")
+    (tmp_path / "actor.onnx").write_bytes(b"another export")
+    (tmp_path / "actor.json").write_text(json.dumps({"sha256": "", "inputs": [], "outputs": []}))
+    with pytest.raises(UserError, match=r"is the contract of .*actor\.onnx.*; name a file such as .*actor_pt2\.pt2"):
+        offpcc.export(agent, tmp_path / "actor.pt2")
+
+
+def test_the_control_rate_is_that_of_the_agents_actions(tmp_path):
+    """A wrapper that repeats actions makes it lower than the simulator's."""
+    agent = agent_of("pendulum-v0", "sac")
+    env = offpcc.make("pendulum-v0")
+    rates = [
+        offpcc.export(agent, tmp_path / "actor.pt2", env=one).contract["control_rate_hz"]
+        for one in (env, gymnasium.wrappers.MaxAndSkipObservation(env, 4))
+    ]
+    assert rates == [pytest.approx(20.0), pytest.approx(5.0)]
+
+
 def test_without_the_extra(tmp_path, monkeypatch):
     original = builtins.__import__
 
@@ -271,7 +290,7 @@ def test_without_the_extra(tmp_path, monkeypatch):
         return original(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(UserError, match=r"needs onnxscript, which is not installed: pip install offpcc\[export\]"):
+    with pytest.raises(UserError, match=r"needs onnxscript, which is not installed: `pip install onnx"):
         offpcc.export(agent_of("pendulum-p-v0", "sac"), tmp_path / "actor.onnx")
 
 

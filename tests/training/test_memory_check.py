@@ -280,6 +280,22 @@ def test_other_observations_and_algorithms(env, algorithm):
     assert not any(found.influence[4:])
 
 
+def test_random_actions_of_tests_are_no_effects_of_a_memory():
+    class Choosing(Echo):
+        action_space = spaces.Discrete(3)
+
+        def step(self, action):
+            return super().step(np.zeros(1))
+
+    numbers = []
+    for epsilon in (0.0, 0.5):
+        agent = agent_of(Choosing, "rdqn", f"ValueBased.test_epsilon={epsilon}")
+        found = offpcc.check_memory(agent, Choosing, 3)
+        numbers.append([effect.action_change for effect in found.effects])
+        assert agent.algorithm.test_epsilon == epsilon
+    assert numbers[0] == numbers[1]
+
+
 def digests(folder):
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 

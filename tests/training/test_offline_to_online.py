@@ -119,6 +119,21 @@ def test_a_run_resumes_exactly_before_at_and_after_the_switch(algo, stops, onlin
         assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
 
 
+@pytest.mark.parametrize("stop", [150, 200])
+def test_a_noise_that_falls_resumes_exactly_between_two_rounds_of_updates(stop, online, tmp_path, monkeypatch):
+    """It changes how the agent acts, also before the next update."""
+    given = ("OfflineToOnline.decay=['action_noise']", "TD3BC.action_noise=0.3")
+    code, _, err = online("td3_bc", bindings=given)
+    assert code == 0, err
+    whole = folder(tmp_path, "td3_bc")
+    monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "again"))
+    assert online("td3_bc", bindings=given)[0] == 130
+    code, out, err = online("td3_bc", "--resume", bindings=given)
+    assert code == 0 and "not exact" not in out, err
+    assert_equal_runs(whole, tmp_path / "again" / whole.relative_to(tmp_path / "results"))
+
+
 @pytest.mark.parametrize("algo", ["iql", pytest.param("riql", marks=pytest.mark.slow)])
 def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path, monkeypatch):
     assert online(algo)[0] == 0

@@ -310,6 +310,41 @@ def test_offline_runs_have_a_tuning_budget(tmp_path):
     np.testing.assert_allclose(budget[0]["expected_best"], seed_statistics.expected_best(np.array(returns)))
 
 
+def test_folders_of_the_users_own_are_the_tasks_of_their_runs(tmp_path):
+    """`offpcc.fit(spec, run_dir)` takes any folder."""
+    for name, env in (("first", "a-v0"), ("second", "b-v0")):
+        for seed in (1, 2):
+            write_run(tmp_path / "lab" / name / str(seed), [0.0, 1.0], env=env, algo="sac")
+    rows = [(row["task"], row["algorithm"]) for row in offpcc.report(tmp_path / "lab")["rows"]]
+    assert rows == [("a-v0", "first"), ("b-v0", "second")]
+    assert {one.environment for one in offpcc.plot(tmp_path / "lab", tmp_path / "curves.png")} == {"a-v0", "b-v0"}
+
+
+def test_algorithms_of_one_folder_have_budgets_of_their_own(tmp_path):
+    for seed, (algo, value) in enumerate([("bc", 1.0), ("bc", 2.0), ("cql", 5.0), ("cql", 6.0)], 1):
+        write_run(tmp_path / "lab" / "mine" / str(seed), [0.0, value], offline=True, env="a-v0", algo=algo)
+    found = {one["algorithm"]: one["expected_best"] for one in offpcc.report(tmp_path)["tuning_budget"]}
+    assert found == {"bc": [1.5, 2.0], "cql": [5.5, 6.0]}
+
+
+def test_a_run_without_its_record_is_one_of_its_siblings(tmp_path, capsys):
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "a-v0_from_data" / "iql" / str(seed), [0.0, 1.0], env="a-v0", algo="iql")
+    (tmp_path / "a-v0_from_data" / "iql" / "3" / "run.json").unlink()
+    (row,) = offpcc.report(tmp_path)["rows"]
+    assert row["task"] == "a-v0_from_data" and len(row["scores"]) == 3
+    assert main(["plot", str(tmp_path), "--output", str(tmp_path / "curves.png")]) == 0
+    assert "a-v0_from_data iql: test/return 1.0 +- 0.0 over 3 runs" in capsys.readouterr().out
+
+
+def test_plot_reads_a_folder_with_runs_of_several_environments(tmp_path, capsys):
+    for seed, env in enumerate(("a-v0", "b-v0"), 1):
+        write_run(tmp_path / "lab" / "mine" / str(seed), [0.0, 1.0], env=env, algo="sac", simulator=f"sim {seed}")
+    assert main(["plot", str(tmp_path), "--output", str(tmp_path / "curves.png")]) == 0
+    out = capsys.readouterr().out
+    assert "a-v0 (sim 1)" in out and "b-v0 (sim 2)" in out
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -184,9 +184,11 @@ class WandbLogger(Logger):
         else:
             # Both arguments are glob patterns, so escape brackets in the folder's name.
             file_pattern, folder_pattern = glob.escape(str(file)), glob.escape(str(file.parent))
-            [saved] = self._run.save(file_pattern, base_path=folder_pattern, policy="now")
+            saved = self._run.save(file_pattern, base_path=folder_pattern, policy="now")
+            if not isinstance(saved, list):  # WANDB_MODE=disabled
+                return
             actor = self._wandb.Artifact(f"actor-{self._run.id}", type="model", metadata=dict(self._names))
-            actor.add_file(saved, name=file.name, policy="immutable")  # a file of the run does not change
+            actor.add_file(saved[0], name=file.name, policy="immutable")  # a file of the run does not change
             self._run.log_artifact(actor, aliases=["best" if file.name == BEST else "last"])
 
     def close(self) -> None:

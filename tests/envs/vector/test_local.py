@@ -329,6 +329,24 @@ def test_an_environment_that_never_seeds_its_generator_is_found_back():
     assert EpisodeReplay(Regular(), seed=4).restore(first.snapshot())[2]
 
 
+def test_rewards_that_a_wrapper_does_not_find_back_are_told():
+    """The wrapper's statistics are those of all episodes, but an episode is repeated alone."""
+
+    class Drifting(Wander):
+        scale = 0.0
+
+        def step(self, action):
+            self.scale += 1.0
+            observation, _, *rest = super().step(action)
+            return observation, self.scale, *rest
+
+    first = EpisodeReplay(Drifting(), seed=4)
+    for _ in range(2):
+        first.reset()
+        first.step(np.ones(1))
+    assert not EpisodeReplay(Drifting(), seed=4).restore(first.snapshot())[2]
+
+
 def test_seeds_differ_and_the_first_is_the_runs():
     seeds = [environment_seed(seed, number) for seed in range(20) for number in range(50)]
     assert len(set(seeds)) == 1000 and seeds[0] == 0 and seeds[50] == 1
