@@ -90,9 +90,9 @@ class Acting(Construction):
 
     @property
     def acts_by_actor(self) -> bool:
-        """True if no subclass or instance replaces `choose_action` or `acting_encoders`."""
-        ours = (self.choose_action, Acting.choose_action), (self.acting_encoders, Acting.acting_encoders)
-        return all(getattr(method, "__func__", None) is original for method, original in ours)
+        """True if no subclass or instance replaces `choose_action`, `acting_encoders` or `act_on_tensors`."""
+        names = "choose_action", "acting_encoders", "act_on_tensors"
+        return all(getattr(getattr(self, name), "__func__", None) is getattr(Acting, name) for name in names)
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
         """Return the encoders after the shared one; `choose_action` reads their concatenated summaries."""

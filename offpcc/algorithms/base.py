@@ -79,8 +79,8 @@ class ActorCritic(Acting, Construction):
             v = self.with_states(h, batch)
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
-        read = functools.partial(encode, inputs=inputs, batch=batch)
-        shared = read(self.shared_encoder, skip=self.skipped(False))
+        read = functools.partial(encode, inputs=inputs, batch=batch, skip=self.skipped(False))
+        shared = read(self.shared_encoder)
         is_own = self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
@@ -92,11 +92,12 @@ class ActorCritic(Acting, Construction):
         else:  # the summary that the Q network acts by, or the states alone
             q = (pi if self.acts_by_values else v).unsqueeze(0)
         with torch.no_grad():
-            target_shared, target_q = read(self.target_shared_encoder, skip=self.skipped(True)), q
+            of_target = functools.partial(encode, inputs=inputs, batch=batch, skip=self.skipped(True))
+            target_shared, target_q = of_target(self.target_shared_encoder), q
             if self.critic_encoders:
-                own = [self.with_states(read(e, features=target_shared), batch) for e in self.target_critic_encoders]
-                target_q = torch.stack(own)
-            next_pi = read(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
+                own = [of_target(encoder, features=target_shared) for encoder in self.target_critic_encoders]
+                target_q = torch.stack([self.with_states(part, batch) for part in own])
+            next_pi = of_target(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ from offpcc.networks.encoders import Builder, EncoderBuilder, UnsuitedEncoderErr
 from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
-from offpcc.networks.sequences import is_empty
+from offpcc.networks.sequences import is_empty, reads_previous
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import OneHot, action_size
@@ -423,7 +423,7 @@ class Construction:
         if not (self.memoryless and self.has_critics) or self.n_step == 1 or is_empty(self.shared_encoder):
             return False
         encoders = (self.shared_encoder, self.actor_encoder, *self.critic_encoders)
-        return not any(getattr(encoder, "extra_dim", 1) for encoder in encoders)
+        return not any(getattr(encoder, "extra_dim", 1) or reads_previous(encoder) for encoder in encoders)
 
     def skipped(self, of_target: bool) -> str | None:
         """Return which observation the shared encoder, or its target, need not read: "first", "last" or None."""
@@ -603,7 +603,7 @@ class Construction:
         if not self.has_critics:
             reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
             encoders = (self.shared_encoder, self.actor_encoder)
-            if not any(getattr(encoder, "use_previous_reward", False) for encoder in encoders):
+            if not any(getattr(part, "use_previous_reward", False) for e in encoders for part in e.modules()):
                 reasons["clip_rewards"] = "nothing reads rewards"
         if self.privileged is None:
             reasons["critic_inputs"] = "there is no state"

@@ -88,11 +88,17 @@ class ValueBased(ActorCritic):
     ) -> None:
         self.dueling = dueling  # `build_critics` reads it
         super().__init__(observation_space, action_space, **kwargs)
+        self._has_initial_epsilon = initial_epsilon is not None
         if initial_epsilon is None:
             initial_epsilon = final_epsilon if self.is_offline else 1.0
         self.epsilon = EpsilonGreedy(initial_epsilon, final_epsilon, epsilon_steps)
         self.epsilon_ladder, self.test_epsilon = epsilon_ladder, test_epsilon
         self._test_draws = np.random.default_rng(0)
+
+    def explore_as_trained(self) -> None:
+        """Explore with `final_epsilon` from the first step on, unless `initial_epsilon` is given."""
+        if not self._has_initial_epsilon:
+            self.epsilon.initial = self.epsilon.final
 
     def build_critics(self, num: int, summary_dim: int, hidden_dims: Any) -> nn.Module:
         """Return the Q network."""

@@ -130,7 +130,13 @@ class Optimizer:
         if not self.parameters:
             return
         with torch.autocast(loss.device.type, enabled=False):  # backward uses each operation's own precision
-            gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            gradients: tuple[Tensor | None, ...]
+            if all(parameter.requires_grad for parameter in self.parameters):
+                gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+            else:  # a user has frozen some
+                trained = [parameter for parameter in self.parameters if parameter.requires_grad]
+                found = iter(torch.autograd.grad(loss, trained, allow_unused=True))
+                gradients = tuple(next(found) if one.requires_grad else None for one in self.parameters)
         self.step(gradients, num_updates, loss)
 
     def step(

@@ -42,6 +42,12 @@ def encode(
     return torch.cat([before, _first(encoder(inputs.steps(batch.burn_in, None), state))], 1)
 
 
+def reads_previous(encoder: nn.Module) -> bool:
+    """Check whether a part of an encoder reads the previous action or the previous reward."""
+    names = "use_previous_action", "use_previous_reward"
+    return any(getattr(part, name, False) for part in encoder.modules() for name in names)
+
+
 def _first(pair: tuple[Tensor, State]) -> Tensor:
     """Return the summaries, in float32 if autocast made them bfloat16: losses and noise take their dtype from them."""
     return as_float32(pair[0])

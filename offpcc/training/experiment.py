@@ -57,6 +57,7 @@ from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
+from offpcc.networks.sequences import reads_previous
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.interaction import Interaction
@@ -649,6 +650,13 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
                 f"{spec.env} shows stacks of {frames} observations, and a model needs single ones; leave Concatenate "
                 f"out, and bind DynamicsModel.history = {frames}"
             )
+        encoders = algorithm.shared_encoder, algorithm.actor_encoder, *algorithm.critic_encoders
+        if algorithm.memoryless and any(map(reads_previous, encoders)):
+            raise UserError(
+                f"{spec.algo} begins rollouts within episodes, where an agent without memory does not know the "
+                f"previous action and reward; leave use_previous_action and use_previous_reward out, or choose "
+                f"r{spec.algo}"
+            )
         longest = limit or UNKNOWN_LENGTH
         if data is not None:
             longest = int((data.rows.stops - data.rows.starts).max())
@@ -661,7 +669,14 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         rows = None if data is None else data.rows
         given = spec.model_training, spec.seed, algorithm.gamma
         algorithm.model_stats = stat_names(data is None, **spec.imagination._asdict())
-        return Imagination(spec.imagination, model, buffer, rows, *given)
+        seen = algorithm.reward_scale, algorithm.reward_shift
+        if algorithm.clip_rewards and spec.imagination.ends_as_failure:
+            raise UserError(
+                f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a "
+                f"reward of its own, whose sign is not enough; leave clip_rewards out, or bind "
+                f"Imagination.ends = 'truncated'"
+            )
+        return Imagination(spec.imagination, model, buffer, rows, *given, *seen)
 
     def interact(algorithm: ActorCritic, share: float = 0.0, recorded: Any = None) -> tuple[Any, Interaction]:
         """Return a buffer for an algorithm in the environments, and the interaction that fills it."""
@@ -713,6 +728,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
+                online.has_learned = spec.training.get("num_epochs") != 0 or spec.start_from is not None
     else:
         if note := note_without_data(spec):
             warn_of_data(note)

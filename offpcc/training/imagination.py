@@ -129,6 +129,11 @@ class ImaginationOptions(NamedTuple):
     clear: bool = False
 
     @property
+    def ends_as_failure(self) -> bool:
+        """Whether a rollout that passes the threshold ends with `end_reward`."""
+        return self.threshold is not None and self.ends == TERMINAL
+
+    @property
     def stored_lengths(self) -> list[int]:
         """Lengths of rollouts in steps, as they are stored: one, or both ends of a schedule."""
         if self.length == UNBOUNDED:
@@ -193,7 +198,7 @@ def bound_options(
             "truncated".
         end_reward: reward of the last step at the threshold. None for minus the largest recorded reward; or, where
             recorded rewards are negative on average, for the smallest one forever, discounted: the end of an episode
-            would be a gain there.
+            would be a gain there. Rewards count as in targets, with `reward_scale` and `reward_shift`.
         prefix: with memory, recorded steps before a rollout that compute the hidden state; None for all since the
             episode's start.
         train_every: environment steps between two trainings of the model, if the run trains it.
@@ -310,6 +315,8 @@ class Imagination(Callback):
         training: settings of this training.
         seed: the seed.
         discount: the agent's discount.
+        reward_scale: the agent's factor on rewards in targets.
+        reward_shift: what the agent then adds to them.
     """
 
     def __init__(
@@ -321,8 +328,10 @@ class Imagination(Callback):
         training: ModelTraining,
         seed: int,
         discount: float,
+        reward_scale: float = 1.0,
+        reward_shift: float = 0.0,
     ) -> None:
-        self.discount = discount
+        self.discount, self.reward_scale, self.reward_shift = discount, reward_scale, reward_shift
         self.options, self.model, self.buffer = options, model, buffer
         self.training, self.seed = training, seed
         self.trains_model = rows is None
@@ -341,15 +350,18 @@ class Imagination(Callback):
         self.data = Transitions(rows, self.model.history)
         threshold, penalty = math.inf, 0.0
         options, facts = self.options, self.model.facts
-        worst, scale = -facts["largest_reward"], reward_scale(facts)
-        if facts.get("mean_reward", 0.0) < 0.0:  # the end of an episode would be a gain
-            worst = facts["smallest_reward"] / max(1.0 - self.discount, 1e-3)
+        scale = reward_scale(facts)
+        factor, shift = self.reward_scale or 1.0, self.reward_shift  # a target has factor * reward + shift
+        worst = -(factor * facts["largest_reward"] + shift)
+        if factor * facts.get("mean_reward", 0.0) + shift < 0.0:  # the end of an episode would be a gain
+            worst = (factor * facts["smallest_reward"] + shift) / max(1.0 - self.discount, 1e-3)
+        worst = (worst - shift) / factor
         spread = facts.get("uncertainty", {}).get(options.uncertainty, {})
         if options.threshold is not None:
             threshold = self._limit(options.threshold, spread)
         if options.penalty is not None:
-            factor = _factor(options.penalty, "range")
-            penalty = float(options.penalty) if factor is None else factor * scale / (spread["1"] or 1.0)
+            part = _factor(options.penalty, "range")
+            penalty = float(options.penalty) if part is None else part * scale / (spread["1"] or 1.0)
         end_reward = worst if options.end_reward is None else options.end_reward
         given = options.uncertainty, penalty, threshold, options.ends, end_reward, options.mean_reward
         self.pessimism = Pessimism(*given)

@@ -11,6 +11,9 @@ import gin
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.discrete import ValueBased
+from offpcc.algorithms.optim import Optimizer
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -138,6 +141,7 @@ class OnlinePhase:
     interaction: Interaction
     seed: int
     columns_before: Sequence[str] = ()  # of the first phase
+    has_learned: bool = True  # whether the first phase has updates
 
     def __post_init__(self) -> None:
         """Check the settings, and keep the numbers that will fall.
@@ -162,8 +166,11 @@ class OnlinePhase:
             take_over(self.algorithm, before.state_dict(), type(before).__name__, normalizes(before))
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
+        if self.has_learned and isinstance(algorithm, ValueBased):
+            algorithm.explore_as_trained()
         if self.options.exploration_noise is not None:
-            algorithm.noise_scale = self.options.exploration_noise
+            name = "action_noise" if hasattr(algorithm, "action_noise") else "noise_scale"
+            setattr(algorithm, name, self.options.exploration_noise)
         seed = int(np.random.SeedSequence((self.seed, 5)).generate_state(1)[0] >> 1)  # not that of the first phase
         algorithm.noise.load_state_dict(Noise(seed, algorithm.device).state_dict())
         if isinstance(self.buffer, MixedBuffer):
@@ -295,6 +302,10 @@ def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, norm
             misfit = f"there is no {part_name}"
         else:
             misfit = find_misfit(part.state_dict(), saved, part_name, f"in {source}")
+        is_constant = isinstance(part, Temperature) and not part.learned_parameters()
+        trains_other = not misfit and isinstance(part, Optimizer) and len(part.groups) != len(saved["groups"])
+        if is_constant or trains_other:  # its own settings count
+            continue
         if not misfit:
             found[part_name] = saved
         elif is_target or id(part) in networks:

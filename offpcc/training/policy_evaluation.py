@@ -45,6 +45,7 @@ REFUSED = {  # arguments of critics that have no effect on FQE, or a wrong one, 
     **dict.fromkeys(("device", "reward_range", "has_terminations"), "which the agent and the data give"),
     **dict.fromkeys(("actor_lr", "actor_layer_norm", "actor_dropout", "actor_q"), "but no actor is trained"),
     "target_subset": "but a target is the mean of all critics",
+    "clip_rewards": "but the value is a sum of rewards, not of their signs",
     "n_step": "but later recorded actions are not those of the policy",
     "reward_shift": "but a shift changes the value of an episode that terminates",
 }

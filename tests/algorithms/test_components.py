@@ -128,6 +128,16 @@ def test_a_parameter_that_the_loss_does_not_reach_stays():
     assert torch.equal(unused.detach(), torch.ones(2)) and not torch.equal(x.detach(), torch.ones(2))
 
 
+def test_a_frozen_parameter_stays():
+    """As pretrained convolutions do if a user says `requires_grad_(False)`."""
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    optimizer = Optimizer([([x, y], 0.1)], weight_decay=0.5)
+    y.requires_grad_(False)
+    for _ in range(3):
+        optimizer.minimize((x * y).sum())
+    assert (x < 1.0).all() and (y == 1.0).all()
+
+
 @pytest.mark.parametrize("rate", [0.05, LinearDecay(0.1, 0.0, 5)])
 def test_a_restored_optimizer_takes_the_same_next_step(rate):
     torch.manual_seed(1)

@@ -113,3 +113,43 @@ def test_encoders_that_read_previous_actions_see_all_steps():
     assert agent().folds_windows
     ours = agent(shared_encoder=lambda shape: Reading(shape, use_previous_action=True))
     assert not ours.folds_windows
+
+
+def test_an_encoder_within_another_that_reads_previous_actions_sees_all_steps():
+    from functools import partial
+
+    from offpcc.networks import Convolutional, Identity
+    from offpcc.utils.spaces import PackedDict
+
+    arm = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    space = PackedDict(gymnasium.spaces.Dict({"camera": IMAGES, "arm": arm}))
+    small = {"kernels": (4,), "strides": (4,), "channels": (2,), "feature_dim": 5}
+    for reads in (False, True):
+        encoder = partial(Convolutional, **small, vector_encoder=partial(Identity, use_previous_action=reads))
+        ours = find_algorithm("cdqn")(space, ACTIONS, n_step=STEPS, hidden_dims=(8,), shared_encoder=encoder)
+        assert ours.folds_windows != reads
+
+
+@pytest.mark.parametrize(
+    ("algo", "arguments"),
+    [("cdqn", {"double": False}), ("cdqn", {}), ("cqrdqn", {}), ("cdcql", {}), ("cdsac", {})],
+)
+def test_encoders_of_their_own_do_not_read_what_was_left_out(algo, arguments):
+    """Batch normalisation would take its NaN into the statistics."""
+    from torch import nn
+
+    from offpcc.networks.encoders import Encoder, vector, vector_dim
+
+    class Normalizing(Encoder):
+        def __init__(self, shape):
+            super().__init__(shape)
+            self.dim, self.norm = vector_dim(shape.observation), nn.BatchNorm1d(vector_dim(shape.observation))
+
+        def forward(self, inputs, state=None):
+            x = vector(inputs.observation)
+            return self.norm(x.flatten(0, 1)).view_as(x), None
+
+    ours = agent(algo, n_step=1, encoder=Normalizing, **arguments)
+    stats = ours.update_networks(windows(3)[0].folded(1.0)._replace(discounts=None))
+    assert all(torch.isfinite(value).all() for value in stats.values())
+    assert all(torch.isfinite(buffer.float()).all() for part in ours.networks() for buffer in part.buffers())

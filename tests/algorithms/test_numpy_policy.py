@@ -134,6 +134,18 @@ def test_an_agent_that_chooses_otherwise_acts_by_its_networks(monkeypatch):
     assert all((action == 0.25).all() for action, _ in played(agent, 1, True))
 
 
+@pytest.mark.parametrize("rows", [1, 9])
+def test_an_agent_that_acts_otherwise_on_tensors_has_no_mirror(rows):
+    class Still(ALGORITHMS["sac"]):
+        def act_on_tensors(self, inputs, memory, deterministic):
+            action, memory = super().act_on_tensors(inputs, memory, deterministic)
+            return 0.0 * action, memory
+
+    sizes = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+    step = Step(*(np.ones((rows, size), np.float32) for size in (3, 2, 1)), np.ones(rows, bool))
+    assert not Still(*sizes, hidden_dims=(8,)).act(step)[0].any()
+
+
 def test_a_memory_goes_from_one_way_of_acting_to_the_other(monkeypatch):
     """As when a run is resumed: what was saved is of tensors."""
     agent = built("rsac")

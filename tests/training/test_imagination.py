@@ -421,6 +421,38 @@ def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
     assert imagination.pessimism.end_reward == pytest.approx(-200.0)
 
 
+@pytest.mark.parametrize(
+    ("mean", "shift", "expected"),
+    [
+        (0.5, 0.0, -1.0),  # minus the largest
+        (0.5, -1.0, -99.0),  # targets are -1 or 0, so a failure has to be worth -100 in them
+        (-0.5, 1.0, -2.0),  # targets are 1 or 2
+    ],
+)
+def test_the_end_counts_rewards_as_targets_do(mean, shift, expected):
+    imagination = played(threshold=0.5)
+    imagination.reward_shift = shift
+    imagination.model.facts |= {"largest_reward": mean + 0.5, "smallest_reward": mean - 0.5, "mean_reward": mean}
+    imagination._set_data(imagination.data.rows)
+    assert imagination.pessimism.end_reward == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        ("Identity.use_previous_action = True", "does not know the previous action and reward; .*or choose rmopo"),
+        ("MOPO.clip_rewards = True", "clip_rewards is True, but a rollout that passes Imagination.threshold"),
+    ],
+)
+def test_what_makes_imagined_steps_wrong_is_refused(binding, words, pendulum_file, monkeypatch, tmp_path):
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path))
+    small = ("DynamicsModel.hidden_dims = (4,)", "DynamicsModel.num_members = 2", "DynamicsModel.num_elites = 1")
+    limit = ("Imagination.threshold = 'max * 1'", "Imagination.penalty = None", "ModelTraining.max_epochs = 1")
+    offpcc.configure(None, *small, *limit, binding)
+    with pytest.raises(UserError, match=words):
+        offpcc.build("pendulum-v0", "mopo", dataset=pendulum_file)
+
+
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 

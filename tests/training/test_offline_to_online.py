@@ -377,6 +377,45 @@ def test_exploration_noise_of_the_second_phase_falls_from_its_own_value(pendulum
     assert noise[0] == pytest.approx(0.5, abs=0.05) and noise[-1] == pytest.approx(0.25)
 
 
+def test_the_noise_of_the_second_phase_is_in_the_file_of_its_actor(pendulum_file):
+    built = quietly(learner("td3_bc", pendulum_file, "OfflineToOnline.exploration_noise=0.5"))
+    assert built.algorithm.actor_file()["algorithm"]["arguments"]["action_noise"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("algo", "bindings", "epsilon"),
+    [
+        ("dqn", (), 0.05),
+        ("dcql", ("OfflineToOnline.algorithm='qrdqn'",), 0.05),
+        ("dqn", ("DQN.initial_epsilon=0.5", "ValueBased.epsilon_steps=1_000_000"), 0.5),
+    ],
+)
+def test_an_agent_that_chooses_by_values_does_not_explore_at_random_again(algo, bindings, epsilon):
+    data = offpcc.collect("CartPole-v1", None, 200, seed=0)
+    short = ("ActorCritic.hidden_dims=(8,)", "train.num_steps_per_epoch=20", "train.num_test_episodes_per_epoch=0")
+    offpcc.configure(None, *short, "OfflineToOnline.warm_up_steps=5", *bindings)
+    built = offpcc.build("CartPole-v1", algo, dataset=data, then_env_steps=20)
+    built.train(Loggers([]), num_epochs=1)
+    assert built.algorithm.epsilon() == pytest.approx(epsilon, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "alpha"),
+    [
+        ((), ("SAC.autotune=False", "SAC.alpha=0.2"), 0.2),
+        (("SAC.autotune=False", "SAC.alpha=0.2"), ("SAC.autotune=False", "SAC.alpha=0.01"), 0.01),
+    ],
+)
+def test_a_constant_temperature_is_not_that_of_another_run(first, then, alpha, launch, tmp_path):
+    short = merged(*SHORT, "train.num_epochs=1", "train.update_after=20", "train.updates_per_step=0.1")
+    given = ("--algo", "sac", "--env", "pendulum-v0", "--config", "test/template_short.gin")
+    assert launch(*given, "--gin", *short, *first)[0] == 0
+    source = folder(tmp_path, "sac", "pendulum-v0")
+    code, _, err = launch(*given, "--run_id", "2", "--init", source, "--gin", *short, *then)
+    assert code == 0, err
+    assert float(table(folder(tmp_path, "sac", "pendulum-v0", 2))[0]["update/alpha"]) == pytest.approx(alpha)
+
+
 @pytest.mark.parametrize("stop", [150, 250])
 @pytest.mark.parametrize(
     ("first", "then", "before", "bindings"),

@@ -404,6 +404,7 @@ def test_agents_of_each_kind(name):
         ({"algorithm": {"gamma": 0.5}}, "'gamma', which is an argument of evaluate_from_data itself"),
         ({"algorithm": {"target_subset": 1, "num_critics": 2}}, "'target_subset', but a target is the mean"),
         ({"algorithm": {"reward_shift": 1.0}}, "'reward_shift', but a shift"),
+        ({"algorithm": {"clip_rewards": True}}, "'clip_rewards', but the value is a sum of rewards"),
         ({"algorithm": {"n_step": 3}}, "'n_step', but later"),
         ({"algorithm": {"actor_q": "min"}}, "'actor_q', but no actor"),
         ({"algorithm": {"reward_scale": 0.0}}, "reward_scale is 0.0; .* above 0"),

@@ -17,8 +17,8 @@ def gradient_of_weight(gradient: Tensor, x: Tensor) -> Tensor:
 
 
 def as_float32(x: Tensor) -> Tensor:
-    """Return `x` in float32 if autocast made it bfloat16, for computations that need more than 8 bits of precision."""
-    return x.float() if x.dtype == torch.bfloat16 else x
+    """Return `x` in float32 if autocast made it bfloat16 or float16, for computations that need more precision."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class Linear(nn.Linear):

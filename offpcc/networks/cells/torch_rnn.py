@@ -37,7 +37,11 @@ class TorchCell:
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """See `Cell.forward`."""
         layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
-        h, after = super().forward(x, layers_first)  # type: ignore[misc]
+        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # cuDNN would run in float16, which overflows
+            with torch.autocast("cuda", enabled=False):
+                h, after = super().forward(x.float(), map_state(Tensor.float, layers_first))  # type: ignore[misc]
+        else:
+            h, after = super().forward(x, layers_first)  # type: ignore[misc]
         return h, map_state(lambda s: s.transpose(0, 1), after)
 
     def weights(self) -> list[tuple[Array, ...]]:
