@@ -38,7 +38,7 @@ def here(launch, tmp_path, monkeypatch):
     """Sweep a text in this process, one run after another; a function of the text and of words of the command."""
     monkeypatch.setenv("WANDB_RUN_GROUP", "")
 
-    def in_this_process(function, runs, jobs, ended, deadline):
+    def in_this_process(function, runs, jobs, ended, *_):
         for name, arguments in runs:
             started.append(name)
             ended(name, function(**arguments))
@@ -181,6 +181,27 @@ def test_another_return_to_reach_is_refused(here):
     for other in (text.format("-1.0"), without):
         code, _, err, started = here(other)
         assert code == 2 and not started and "train.stop_return" in err and "put the old value back" in err
+
+
+@pytest.mark.parametrize(("idle", "other"), [("retry", "watch"), ("dry_run", "watch"), ("retry", "dry_run")])
+def test_options_that_contradict_each_other_are_refused(here, idle, other):
+    code, _, err, started = here(TOP + FIXED, f"--{idle}", f"--{other}")
+    assert code == 2 and not started and f"--{idle} has no effect with --{other}" in err
+
+
+def test_a_killed_run_gets_the_remedy_of_the_sweep(tmp_path, monkeypatch, capfd):
+    """A sweep has no --resume."""
+    given = []
+    monkeypatch.setattr(sweeps, "run_in_processes", lambda *arguments: given.append(arguments[-1]))
+    monkeypatch.setattr(sweeps, "_write", lambda *arguments: None)
+    sweeps._train([], [], tmp_path, {}, 1, None, None)
+    assert given == ["the same command with --retry continues"]
+
+
+def test_a_table_that_cannot_be_written_is_one_message(here, tmp_path):
+    (tmp_path / "results" / "s" / "summary.csv").mkdir(parents=True)
+    code, _, err, _ = here(TOP + FIXED)
+    assert code == 2 and "summary.csv cannot be written" in err and "Traceback" not in err
 
 
 def test_the_table_stays_until_the_last_rung_is_trained(here, launch, tmp_path, monkeypatch):

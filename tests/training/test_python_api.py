@@ -37,6 +37,7 @@ from offpcc.training import fit as fit_module
 from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.fit import fit
 from offpcc.training.loggers import Loggers
+from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Callback
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
@@ -706,6 +707,8 @@ def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):
         UserError, match=r"a function made the environment of .*run, make_drift; give it again, by env="
     ):
         result.evaluate(2)
+    with pytest.raises(UserError, match=r"a function made the environment of .*run: name a registered one with --env"):
+        RunFolder.at(result.folder).env()
     again = offpcc.load_run(result.folder).evaluate(2, make_drift)
     np.testing.assert_array_equal(again.returns, offpcc.evaluate(result.agent(), Drift, 2).returns)
 
