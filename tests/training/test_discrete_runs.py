@@ -1,5 +1,6 @@
 """Runs with discrete actions: every algorithm trains, resumes, records, and learns what only it can solve."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,6 +127,23 @@ def test_an_algorithm_of_the_other_kind_is_refused_with_the_one_to_take(launch, 
         assert code == 2 and f"choose {proposed}, or another algorithm" in err
     code, _, err = launch("--env", "pendulum-v0", "--dataset", pushes, "--algo", "bc", *small)
     assert code == 2 and "it has discrete actions, but pendulum-v0 takes Box" in err
+
+
+@pytest.mark.parametrize(
+    ("actions", "remedy"),
+    [
+        (np.array([0.0, 1.0] * 20), "give actions.astype(int)"),
+        (np.eye(2, dtype=np.float32)[[0, 1] * 20], "give actions.argmax(1)"),
+        (np.linspace(-1.0, 1.0, 40), "it has actions of numbers, but"),
+    ],
+)
+def test_choices_that_are_stored_as_numbers_get_a_remedy(actions, remedy):
+    rest = {"rewards": np.ones(40, np.float32), "terminations": np.arange(40) % 10 == 9}
+    data = offpcc.Dataset.from_arrays(
+        observations=np.ones((40, 4), np.float32), actions=actions, truncations=np.zeros(40, bool), **rest
+    )
+    with pytest.raises(UserError, match=re.escape(remedy)):
+        offpcc.build("CartPole-v1", "dcql", dataset=data)
 
 
 def test_stored_actions_are_those_that_were_pushed():

@@ -34,8 +34,7 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     """Return why the recorded actions are not those of the environment, or ""."""
     space = raw_actions(env)
     if isinstance(space, spaces.Discrete):
-        is_other = not data.discrete_actions
-        kind = "actions of numbers"
+        is_other, kind = not data.discrete_actions, f"actions of numbers{_as_choices(data.actions)}"
     else:
         is_other, kind = data.discrete_actions, "discrete actions"
     if isinstance(space, spaces.Discrete) and data.discrete_actions and data.action_range is not None:
@@ -46,6 +45,16 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
         return f"it has {kind}, but {name_of(env)} takes {space}"
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
     return "" if recorded == wanted else f"it has actions of {recorded} numbers, but {name_of(env)} takes {wanted}"
+
+
+def _as_choices(actions: Array) -> str:
+    """Return how actions (N, A) of numbers become discrete ones, or ""."""
+    part = actions[:STEPS]
+    if part.shape[1] == 1 and (part == np.round(part)).all():
+        return " (whole ones, so they seem to be choices: give actions.astype(int))"
+    if part.shape[1] > 1 and ((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all():
+        return " (one-hot, so they seem to be choices: give actions.argmax(1))"
+    return ""
 
 
 def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
