@@ -90,8 +90,11 @@ class Acting(Construction):
 
     @property
     def acts_by_actor(self) -> bool:
-        """True if no subclass or instance replaces `choose_action`, `acting_encoders` or `act_on_tensors`."""
-        names = "choose_action", "acting_encoders", "act_on_tensors"
+        """True if no subclass or instance replaces `choose_action` or `acting_encoders`."""
+        return self._keeps("choose_action", "acting_encoders")
+
+    def _keeps(self, *names: str) -> bool:
+        """Check whether no subclass or instance replaces these methods."""
         return all(getattr(getattr(self, name), "__func__", None) is getattr(Acting, name) for name in names)
 
     def acting_encoders(self) -> tuple[nn.Module, ...]:
@@ -200,7 +203,8 @@ class Acting(Construction):
         if num_envs > MOST_MIRRORED:
             return None
         if any_begins or self._mirror == "unknown":
-            self._mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if self.acts_by_actor else None
+            is_plain = self.acts_by_actor and self._keeps("act_on_tensors")
+            self._mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if is_plain else None
         return self._mirror
 
     def begin_online(self, keep_moments: bool = True) -> None:

@@ -135,7 +135,7 @@ class Optimizer:
                 gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
             else:  # a user has frozen some
                 trained = [parameter for parameter in self.parameters if parameter.requires_grad]
-                found = iter(torch.autograd.grad(loss, trained, allow_unused=True))
+                found = iter(torch.autograd.grad(loss, trained, allow_unused=True) if trained else ())
                 gradients = tuple(next(found) if one.requires_grad else None for one in self.parameters)
         self.step(gradients, num_updates, loss)
 

@@ -98,7 +98,7 @@ def run_sweep(
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
         print(_table(_rows(settings, root, failed)))
         return 0
-    with explain_disk_errors(root), closing(FolderLock(root)) as lock:
+    with explain_disk_errors(root, "and run the same command again", ""), closing(FolderLock(root)) as lock:
         root.mkdir(parents=True, exist_ok=True)
         try:
             lock.take()

@@ -18,7 +18,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
     A simulator cannot be saved. So at each reset, this wrapper records the state of the environment's generator, and
     then each executed action. A new environment with the same seed can be reset with that generator state and take the
     same actions. It then reaches the same state, unless the environment draws random numbers from another generator. In
-    that case the observations differ, and `restore` reports it.
+    that case observations or rewards differ, and `restore` reports it.
 
     Args:
         env: An environment whose observations and actions are arrays.
@@ -38,7 +38,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         observation, info = self.env.reset(seed=None if self._num_episodes else self._seed, options=options)
         self._num_episodes += 1
         self._actions: list[Array] = []
-        self._checksum = checksum(observation)
+        self._checksum, self._of_rewards = checksum(observation), 0
         self._is_over = False
         return observation, info
 
@@ -46,7 +46,8 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         """Take an environment step and record it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(np.array(action))
-        self._checksum = checksum(np.float64(reward), checksum(observation, self._checksum))
+        self._checksum = checksum(observation, self._checksum)
+        self._of_rewards = checksum(np.float64(reward), self._of_rewards)
         self._is_over = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
 
@@ -64,6 +65,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
             "start": self._start,
             "actions": np.stack(self._actions) if self._actions else None,
             "checksum": self._checksum,
+            "checksum_of_rewards": self._of_rewards,
             "is_over": self._is_over,
             "generator": self._generator(),
         }
@@ -96,6 +98,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
                 break
             observation, *_ = self.step(action)
         same = self._checksum == snapshot["checksum"] and self._is_over == snapshot["is_over"]
+        same = same and self._of_rewards == snapshot.get("checksum_of_rewards", self._of_rewards)
         # Without a generator of NumPy, the start of the next episode is unknown.
         same = same and snapshot["generator"] is not None
         self._set_generator(snapshot["generator"])

@@ -170,8 +170,8 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
     Raises:
         UserError: the checkpoint does not fit this run. Any other exception is a bug.
     """
-    if checkpoint["loop"].get("switch_step") is not None:
-        experiment.go_online()
+    if (switch_step := checkpoint["loop"].get("switch_step")) is not None:
+        experiment.go_online(switch_step)
     if isinstance(experiment.algorithm, ActorCritic):  # other algorithms have no such settings
         normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
     if began_with_networks:
@@ -380,9 +380,9 @@ def load(
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
         facts["then_env_steps"] = saved.get("then_env_steps", 0)
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
-    if content["loop"].get("switch_step") is not None:
+    if (switch_step := content["loop"].get("switch_step")) is not None:
         with closed_on_failure(experiment):
-            experiment.go_online()
+            experiment.go_online(switch_step)
     remedy = "give the environment and the data that it learned from"
     with (
         closed_on_failure(experiment),

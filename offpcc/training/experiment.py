@@ -272,15 +272,18 @@ class Experiment:
         """Whether a run with recorded data now learns in its environment."""
         return self.loop.switch_step is not None
 
-    def go_online(self) -> None:
+    def go_online(self, switch_step: int | None = None) -> None:
         """Go on in the environment: with the algorithm, the buffer and the interaction of `online`.
+
+        Args:
+            switch_step: steps of the first phase, if `loop` does not know them yet.
 
         Raises:
             UserError: the run was built without `then_env_steps`, or its networks differ.
         """
         if self.online is None:
             raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
-        self.online.begin(self.algorithm)
+        self.online.begin(self.algorithm, has_learned=(self.loop.step if switch_step is None else switch_step) > 0)
         self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
         self.interaction, self.imagination = self.online.interaction, None
         self.loop.go_online()
@@ -643,7 +646,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     def imagine(real: Any, sizes: Mapping[str, Any]) -> Imagination:
         """Return the rollouts in a model, whose buffer has `real` as its real part."""
         assert spec.imagination is not None and spec.model_training is not None
-        model = get_model(spec, data, observations, actions)
         seed = int(np.random.SeedSequence((spec.seed, 10)).generate_state(1)[0] >> 1)  # not that of the real part
         if real.frame_stack > 1:
             raise UserError(
@@ -657,6 +659,13 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
                 f"previous action and reward; leave use_previous_action and use_previous_reward out, or choose "
                 f"r{spec.algo}"
             )
+        if algorithm.clip_rewards and spec.imagination.ends_as_failure:
+            raise UserError(
+                f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a "
+                f"reward of its own, whose sign is not enough; leave clip_rewards out, or bind "
+                f"Imagination.ends = 'truncated'"
+            )
+        model = get_model(spec, data, observations, actions)
         longest = limit or UNKNOWN_LENGTH
         if data is not None:
             longest = int((data.rows.stops - data.rows.starts).max())
@@ -670,12 +679,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         given = spec.model_training, spec.seed, algorithm.gamma
         algorithm.model_stats = stat_names(data is None, **spec.imagination._asdict())
         seen = algorithm.reward_scale, algorithm.reward_shift
-        if algorithm.clip_rewards and spec.imagination.ends_as_failure:
-            raise UserError(
-                f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a "
-                f"reward of its own, whose sign is not enough; leave clip_rewards out, or bind "
-                f"Imagination.ends = 'truncated'"
-            )
         return Imagination(spec.imagination, model, buffer, rows, *given, *seen)
 
     def interact(algorithm: ActorCritic, share: float = 0.0, recorded: Any = None) -> tuple[Any, Interaction]:
@@ -728,7 +731,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
-                online.has_learned = spec.training.get("num_epochs") != 0 or spec.start_from is not None
     else:
         if note := note_without_data(spec):
             warn_of_data(note)

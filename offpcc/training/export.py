@@ -251,7 +251,7 @@ def export(
     Args:
         source: an agent, an actor file, or a run's folder, whose best actor is exported.
         file: the file to write: `NAME.onnx` for ONNX, `NAME.pt2` for `torch.export.load`. The default is an ONNX file
-            beside the actor's file. The contract is `NAME.json`.
+            beside the actor's file. The contract is `NAME.json`, or `NAME.pt2.json`.
         env: the environment of the agent. The contract then has its id and its control rate.
         units: units for the contract, one text per number, such as ``{"observation": ["rad", "rad/s"], "action":
             ["Nm"]}``. Of a `Dict`, the keys are the names of the inputs, such as ``observation.arm``. An image or a
@@ -275,15 +275,9 @@ def export(
     file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
     if file.suffix not in WRITERS:
         raise UserError(f"{file} does not end in .onnx or .pt2; name it NAME.onnx for ONNX, or NAME.pt2 for PyTorch")
-    contract_file = file.with_suffix(".json")
+    contract_file = file.with_suffix(".json") if file.suffix == ".onnx" else file.with_name(f"{file.name}.json")
     if contract_file.exists() and not _is_contract(contract_file):
         raise UserError(f"{contract_file} is there already and is no contract of an export; name another file")
-    for other in {file.with_suffix(suffix) for suffix in WRITERS} - {file}:
-        if other.exists() and contract_file.exists():
-            raise UserError(
-                f"{contract_file} is the contract of {other}, and a new one would replace it; name a file such as "
-                f"{file.with_stem(f'{file.stem}_{file.suffix[1:]}')}"
-            )
     with tempfile.TemporaryDirectory() as folder:  # a copy on the CPU, which the export cannot disturb
         if path is None:
             source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]
@@ -579,7 +573,9 @@ def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
     """Return what an environment says of itself."""
     seconds = getattr(env.unwrapped, "dt", None)
     rate = 1.0 / seconds if isinstance(seconds, float) and seconds > 0 else env.metadata.get("render_fps")
-    repeats = [repeated for level in levels(env)[1:] for name in REPEATS if (repeated := vars(level).get(name))]
-    rate = rate / math.prod(repeats) if repeats and rate is not None else rate
+    for level in levels(env)[1:]:
+        known = (vars(level).get(name) for name in REPEATS)
+        repeated = next((number for number in known if isinstance(number, int | float) and number > 0), 1)
+        rate = None if rate is None else rate / repeated
     facts = {"env": env.spec.id if env.spec else None, "observation_space": str(_seen(env.observation_space, agent))}
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

@@ -198,7 +198,8 @@ def bound_options(
             "truncated".
         end_reward: reward of the last step at the threshold. None for minus the largest recorded reward; or, where
             recorded rewards are negative on average, for the smallest one forever, discounted: the end of an episode
-            would be a gain there. Rewards count as in targets, with `reward_scale` and `reward_shift`.
+            would be a gain there. Both are found as targets have rewards, with `reward_scale` and `reward_shift`. A
+            number is a reward as recorded, before these.
         prefix: with memory, recorded steps before a rollout that compute the hidden state; None for all since the
             episode's start.
         train_every: environment steps between two trainings of the model, if the run trains it.
@@ -351,11 +352,11 @@ class Imagination(Callback):
         threshold, penalty = math.inf, 0.0
         options, facts = self.options, self.model.facts
         scale = reward_scale(facts)
-        factor, shift = self.reward_scale or 1.0, self.reward_shift  # a target has factor * reward + shift
-        worst = -(factor * facts["largest_reward"] + shift)
-        if factor * facts.get("mean_reward", 0.0) + shift < 0.0:  # the end of an episode would be a gain
-            worst = (factor * facts["smallest_reward"] + shift) / max(1.0 - self.discount, 1e-3)
-        worst = (worst - shift) / factor
+        factor, shift = self.reward_scale or 1.0, self.reward_shift
+        names = "smallest_reward", "largest_reward"
+        low, high = sorted(factor * facts[name] + shift for name in names)  # as targets have them
+        is_cost = factor * facts.get("mean_reward", 0.0) + shift < 0.0  # the end of an episode would be a gain
+        worst = ((low / max(1.0 - self.discount, 1e-3) if is_cost else -high) - shift) / factor
         spread = facts.get("uncertainty", {}).get(options.uncertainty, {})
         if options.threshold is not None:
             threshold = self._limit(options.threshold, spread)

@@ -89,7 +89,8 @@ def online_options(
         updates_per_step: updates per environment step; may be a fraction.
         update_every: environment steps between two rounds of updates. An agent with memory has one round per episode.
         algorithm: the algorithm of the online phase, if it is another one, such as "sac". Its networks have to be equal
-            in shape. It takes over what both have: networks, targets, optimizers, temperature and normalisation.
+            in shape. It takes over what both have: networks, targets, optimizers, a learned temperature and
+            normalisation.
         keep_moments: whether the optimizers keep Adam's moments.
         exploration_noise: scale of the exploration noise: for a deterministic policy its standard deviation, for a
             stochastic one a factor on its own; with 0 it acts with its mode. None for the algorithm's own.
@@ -141,7 +142,6 @@ class OnlinePhase:
     interaction: Interaction
     seed: int
     columns_before: Sequence[str] = ()  # of the first phase
-    has_learned: bool = True  # whether the first phase has updates
 
     def __post_init__(self) -> None:
         """Check the settings, and keep the numbers that will fall.
@@ -157,7 +157,7 @@ class OnlinePhase:
             decay.initial |= dict.fromkeys(noise, options.exploration_noise)
         self.callbacks: list[Callback] = [decay] if options.decay else []
 
-    def begin(self, before: ActorCritic) -> None:
+    def begin(self, before: ActorCritic, has_learned: bool) -> None:
         """Let the algorithm take over from that of the first phase, and give both buffers their shares.
 
         All generators start anew, from the seed of the run: several runs may continue one run, each with its own seed.
@@ -166,7 +166,7 @@ class OnlinePhase:
             take_over(self.algorithm, before.state_dict(), type(before).__name__, normalizes(before))
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
-        if self.has_learned and isinstance(algorithm, ValueBased):
+        if has_learned and isinstance(algorithm, ValueBased):
             algorithm.explore_as_trained()
         if self.options.exploration_noise is not None:
             name = "action_noise" if hasattr(algorithm, "action_noise") else "noise_scale"
@@ -267,7 +267,7 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, nor
     """Load the state of an algorithm, or of another one whose networks are equal in shape.
 
     All networks have to be there. A target network that the other one lacks is a copy of its network. Of the other
-    parts, such as optimizers and the temperature, those with the same name and form are loaded. Observations are
+    parts, such as optimizers and a learned temperature, those with the same name and form are loaded. Observations are
     normalised if they were.
 
     Args:

@@ -368,7 +368,7 @@ def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
             alike = {kind: list(found) for kind in alike}
         for (env, algo, data), runs in alike.items():
             kind = ", ".join(filter(None, (algo, data))) if len(alike) > 1 else ""
-            played = env if len(alike) > 1 or not _is_in_results(folder, env, algo) else ""
+            played = env if kind else "" if _is_below_task(folder, env) else "_from_".join(filter(None, (env, data)))
             groups += [
                 RunGroup(folder, ", ".join(filter(None, (kind, settings))), some, played, kind)
                 for settings, some in group_runs(runs).items()
@@ -376,9 +376,12 @@ def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
     return groups
 
 
-def _is_in_results(folder: Path, env: str, algo: str) -> bool:
-    """Return whether a folder may be ``<label>/<algorithm>`` of runs that learned in an environment by an algorithm."""
-    return not env or not algo or folder.name == path_part(algo) or folder.parent.name.startswith(path_part(env))
+def _is_below_task(folder: Path, env: str) -> bool:
+    """Return whether the folder above is one of the environment, as in a folder of results, or this is not known."""
+    try:
+        return not env or folder.parent.name.startswith(path_part(env))
+    except UserError:  # run.json has a name that no folder can have
+        return False
 
 
 UNKNOWN = ("", "", "")  # the kind of a run without run.json
@@ -394,9 +397,10 @@ def _kind_of(run: Path) -> tuple[str, str, str]:
 
 def labels_of(groups: Sequence[RunGroup]) -> list[str]:
     """Return a name for each group: its folder's name and the settings that differ within the folder."""
-    folders = list(dict.fromkeys(group.folder for group in groups))
-    name_of = dict(zip(folders, _names(folders), strict=True))
-    return [", ".join(filter(None, (name_of[group.folder], group.settings))) for group in groups]
+    places = list(dict.fromkeys((group.environment, group.folder) for group in groups))
+    name_of = dict(zip(places, _names(places), strict=True))
+    names = [name_of[group.environment, group.folder] for group in groups]
+    return [", ".join(filter(None, (name, group.settings))) for name, group in zip(names, groups, strict=True)]
 
 
 def has_trained_online(run: Path) -> bool:
@@ -404,18 +408,19 @@ def has_trained_online(run: Path) -> bool:
     return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
 
 
-def _names(groups: Sequence[Path]) -> list[str]:
-    """Return the algorithms' names, or parts of the paths if these are not unique.
+def _names(places: Sequence[tuple[str, Path]]) -> list[str]:
+    """Return names for folders of algorithms in environments: the algorithms, or parts of the paths to be unique.
 
     If two folders of one environment have the same algorithm, return the part of the path above the environment, such
     as `lstm` for `lstm/pendulum-p-v0/rsac`, and the algorithm's name where there is none. If this is not unique either,
     return the whole path.
     """
-    algorithms = [group.name for group in groups]
-    paths = [Path(os.path.relpath(group, os.path.commonpath(groups))) for group in groups]
+    environments, folders = zip(*places, strict=True)
+    algorithms = [folder.name for folder in folders]
+    paths = [Path(os.path.relpath(folder, os.path.commonpath(folders))) for folder in folders]
     above = [path.parent.parent.as_posix() if len(path.parts) > 2 else path.name for path in paths]
     for names in (algorithms, above):
-        if "" not in names and len({(g.parent.name, n) for g, n in zip(groups, names, strict=True)}) == len(groups):
+        if "" not in names and len(set(zip(environments, names, strict=True))) == len(places):
             return names
     return [str(path) for path in paths]
 

@@ -177,13 +177,15 @@ CLOSED = (
 
 
 @contextmanager
-def explain_disk_errors(folder: Path) -> Iterator[None]:
+def explain_disk_errors(folder: Path, again: str = RESUME, elsewhere_too: str = f"; {START}") -> Iterator[None]:
     """Turn disk errors of a run's folder into one `UserError`.
 
     Files are replaced as a whole, so the folder keeps its previous contents.
 
     Args:
         folder: the run's folder.
+        again: how the command goes on, for the message.
+        elsewhere_too: what the user can do instead.
 
     Raises:
         UserError: the disk is at fault.
@@ -195,7 +197,7 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         cause = as_raised(error)
         code, elsewhere = cause.errno or 0, file_elsewhere(cause, folder)
         if code in FULL:
-            fault, remedy = os.strerror(code), f"free disk space, {RESUME}"
+            fault, remedy = os.strerror(code), f"free disk space, {again}"
         elif code == errno.EBADF:
             raise UserError(CLOSED) from error
         elif elsewhere is not None:
@@ -203,12 +205,12 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
         elif code in IN_THE_WAY:
             place = cause.filename2 or cause.filename or folder
             raise UserError(
-                f"{place} cannot be written ({os.strerror(code)}): move that file or folder away, {RESUME}"
+                f"{place} cannot be written ({os.strerror(code)}): move that file or folder away, {again}"
             ) from error
         elif code == errno.ENOENT and not folder.is_dir():
-            fault, remedy = "it does not exist any more", f"put it back as it was, {RESUME}; {START}"
+            fault, remedy = "it does not exist any more", f"put it back as it was, {again}{elsewhere_too}"
         elif code in FAILING:
-            fault, remedy = os.strerror(code), f"make it writable, {RESUME}; {START}"
+            fault, remedy = os.strerror(code), f"make it writable, {again}{elsewhere_too}"
         else:
             raise
         raise UserError(f"{elsewhere or folder} cannot be written ({fault}): {remedy}") from error

@@ -136,6 +136,9 @@ def test_a_frozen_parameter_stays():
     for _ in range(3):
         optimizer.minimize((x * y).sum())
     assert (x < 1.0).all() and (y == 1.0).all()
+    kept = x.requires_grad_(False).clone()
+    optimizer.minimize((x * torch.ones(3, requires_grad=True)).sum())
+    assert torch.equal(x, kept)
 
 
 @pytest.mark.parametrize("rate", [0.05, LinearDecay(0.1, 0.0, 5)])

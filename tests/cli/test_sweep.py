@@ -202,6 +202,7 @@ def test_a_table_that_cannot_be_written_is_one_message(here, tmp_path):
     (tmp_path / "results" / "s" / "summary.csv").mkdir(parents=True)
     code, _, err, _ = here(TOP + FIXED)
     assert code == 2 and "summary.csv cannot be written" in err and "Traceback" not in err
+    assert "and run the same command again" in err and "--resume" not in err
 
 
 def test_the_table_stays_until_the_last_rung_is_trained(here, launch, tmp_path, monkeypatch):

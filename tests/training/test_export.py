@@ -164,7 +164,7 @@ def test_the_contract_tells_units_and_origin(tmp_path):
     assert contract["units"] == units
     assert contract["config_sha256"] == hashlib.sha256(b"BC.lr = 0.1\n").hexdigest()
     assert contract["run"] == {key: value for key, value in run.items() if key != "command"}
-    assert json.loads((tmp_path / "out/actor.json").read_text()) == contract
+    assert json.loads((tmp_path / "out/actor.pt2.json").read_text()) == contract
     (tmp_path / "run.json").write_text(json.dumps({"env": ["odd"], "algo": 5, "seed": 4}))
     (tmp_path / "config.gin").unlink()
     contract = offpcc.export(tmp_path / "actor_best.pt", tmp_path / "out/actor.pt2").contract
@@ -201,7 +201,7 @@ def test_the_command_reads_units(tmp_path, capfd):
     units, command = tmp_path / "units.json", ["export", str(tmp_path / "actor.pt"), "--out", str(tmp_path / "a.pt2")]
     units.write_text('{"action": ["N", "m"]}')
     assert main([*command, "--units", str(units)]) == 0
-    contract = json.loads((tmp_path / "a.json").read_text())
+    contract = json.loads((tmp_path / "a.pt2.json").read_text())
     assert contract["units"] == {"action": ["N", "m"]} and "run" not in contract
     for text in ("{", None):
         units.unlink() if text is None else units.write_text(text)
@@ -262,12 +262,14 @@ def test_other_files_beside_it_are_kept(tmp_path):
         offpcc.export(agent, tmp_path / "actor.pt2")
 
 
-def test_a_contract_of_another_file_is_kept(tmp_path):
+def test_each_file_has_a_contract_of_its_own(tmp_path):
     agent = agent_of("pendulum-p-v0", "sac")
-    (tmp_path / "actor.onnx").write_bytes(b"another export")
-    (tmp_path / "actor.json").write_text(json.dumps({"sha256": "", "inputs": [], "outputs": []}))
-    with pytest.raises(UserError, match=r"is the contract of .*actor\.onnx.*; name a file such as .*actor_pt2\.pt2"):
-        offpcc.export(agent, tmp_path / "actor.pt2")
+    (tmp_path / "actor.json").write_text(json.dumps({"sha256": "", "inputs": [], "outputs": [], "file": "actor.onnx"}))
+    before = (tmp_path / "actor.json").read_bytes()
+    for _ in range(2):
+        done = offpcc.export(agent, tmp_path / "actor.pt2")
+    assert (tmp_path / "actor.json").read_bytes() == before
+    assert json.loads((tmp_path / "actor.pt2.json").read_text())["file"] == "actor.pt2" == done.file.name
 
 
 def test_the_control_rate_is_that_of_the_agents_actions(tmp_path):

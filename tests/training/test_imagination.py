@@ -18,6 +18,7 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
+from offpcc.training import experiment
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.model_training import ModelFit, ModelTraining, load_model
@@ -426,12 +427,13 @@ def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
     [
         (0.5, 0.0, -1.0),  # minus the largest
         (0.5, -1.0, -99.0),  # targets are -1 or 0, so a failure has to be worth -100 in them
-        (-0.5, 1.0, -2.0),  # targets are 1 or 2
+        (-0.5, 1.0, -2.0),  # targets are 0 or 1
+        (0.5, None, 100.0),  # scaled by -1
     ],
 )
 def test_the_end_counts_rewards_as_targets_do(mean, shift, expected):
     imagination = played(threshold=0.5)
-    imagination.reward_shift = shift
+    imagination.reward_scale, imagination.reward_shift = (1.0, shift) if shift is not None else (-1.0, 0.0)
     imagination.model.facts |= {"largest_reward": mean + 0.5, "smallest_reward": mean - 0.5, "mean_reward": mean}
     imagination._set_data(imagination.data.rows)
     assert imagination.pessimism.end_reward == pytest.approx(expected)
@@ -449,6 +451,7 @@ def test_what_makes_imagined_steps_wrong_is_refused(binding, words, pendulum_fil
     small = ("DynamicsModel.hidden_dims = (4,)", "DynamicsModel.num_members = 2", "DynamicsModel.num_elites = 1")
     limit = ("Imagination.threshold = 'max * 1'", "Imagination.penalty = None", "ModelTraining.max_epochs = 1")
     offpcc.configure(None, *small, *limit, binding)
+    monkeypatch.setattr(experiment, "get_model", lambda *given: pytest.fail("the model is trained first"))
     with pytest.raises(UserError, match=words):
         offpcc.build("pendulum-v0", "mopo", dataset=pendulum_file)
 

@@ -397,6 +397,9 @@ def test_an_agent_that_chooses_by_values_does_not_explore_at_random_again(algo, 
     built = offpcc.build("CartPole-v1", algo, dataset=data, then_env_steps=20)
     built.train(Loggers([]), num_epochs=1)
     assert built.algorithm.epsilon() == pytest.approx(epsilon, abs=0.001)
+    other = offpcc.build("CartPole-v1", algo, dataset=data, then_env_steps=20)
+    other.train(Loggers([]), num_epochs=0)
+    assert other.algorithm.epsilon() > 0.4 or algo == "dcql", "nothing was learned from the data"
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,29 @@ def test_folders_of_the_users_own_are_the_tasks_of_their_runs(tmp_path):
     assert {one.environment for one in offpcc.plot(tmp_path / "lab", tmp_path / "curves.png")} == {"a-v0", "b-v0"}
 
 
+def test_folders_of_one_name_and_task_stay_apart(tmp_path):
+    for place, value in (("exp1", 1.0), ("exp2", 7.0)):
+        for seed in (1, 2):
+            write_run(tmp_path / "lab" / place / "runs" / str(seed), [0.0, value], env="a-v0", algo="sac")
+            data = {"name": place, "source": f"{place}.hdf5"}
+            learned = {"env": "a-v0", "algo": "bc", "dataset": data}
+            write_run(tmp_path / "data" / place / "runs" / str(seed), [0.0, value], offline=True, **learned)
+    rows = offpcc.report(tmp_path / "lab")["rows"]
+    assert [(row["task"], row["algorithm"], row["returns"]) for row in rows] == [
+        ("a-v0", "exp1/runs", [1.0, 1.0]),
+        ("a-v0", "exp2/runs", [7.0, 7.0]),
+    ]
+    rows = offpcc.report(tmp_path / "data")["rows"]
+    assert [row["task"] for row in rows] == ["a-v0_from_exp1", "a-v0_from_exp2"]
+
+
+def test_an_algorithms_name_does_not_make_the_folder_above_a_task(tmp_path):
+    for name, env in (("sac", "a-v0"), ("td3", "b-v0")):
+        for seed in (1, 2):
+            write_run(tmp_path / "lab" / name / str(seed), [0.0, 1.0], env=env, algo=name)
+    assert [row["task"] for row in offpcc.report(tmp_path / "lab")["rows"]] == ["a-v0", "b-v0"]
+
+
 def test_algorithms_of_one_folder_have_budgets_of_their_own(tmp_path):
     for seed, (algo, value) in enumerate([("bc", 1.0), ("bc", 2.0), ("cql", 5.0), ("cql", 6.0)], 1):
         write_run(tmp_path / "lab" / "mine" / str(seed), [0.0, value], offline=True, env="a-v0", algo=algo)
