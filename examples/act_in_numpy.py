@@ -42,4 +42,6 @@ def main(file: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: python {sys.argv[0]} ACTOR.onnx < OBSERVATIONS.txt")
     main(sys.argv[1])
