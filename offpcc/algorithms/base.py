@@ -80,8 +80,7 @@ class ActorCritic(Acting, Construction):
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
         read = functools.partial(encode, inputs=inputs, batch=batch, skip=self.skipped(False))
-        shared = read(self.shared_encoder)
-        is_own = self.has_critics and not self.acts_by_values
+        shared, is_own = read(self.shared_encoder), self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
             none = pi.new_empty(0, *pi.shape)
@@ -95,7 +94,7 @@ class ActorCritic(Acting, Construction):
             of_target = functools.partial(encode, inputs=inputs, batch=batch, skip=self.skipped(True))
             target_shared, target_q = of_target(self.target_shared_encoder), q
             if self.critic_encoders:
-                own = [of_target(encoder, features=target_shared) for encoder in self.target_critic_encoders]
+                own = (of_target(encoder, features=target_shared) for encoder in self.target_critic_encoders)
                 target_q = torch.stack([self.with_states(part, batch) for part in own])
             next_pi = of_target(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
         return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)

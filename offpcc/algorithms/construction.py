@@ -603,7 +603,7 @@ class Construction:
         if not self.has_critics:
             reasons |= dict.fromkeys((*CRITICS_ONLY, "critic_inputs"), "there are no critics")
             encoders = (self.shared_encoder, self.actor_encoder)
-            if not any(getattr(part, "use_previous_reward", False) for e in encoders for part in e.modules()):
+            if not any(reads_previous(encoder, "reward") for encoder in encoders):
                 reasons["clip_rewards"] = "nothing reads rewards"
         if self.privileged is None:
             reasons["critic_inputs"] = "there is no state"

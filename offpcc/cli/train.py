@@ -218,6 +218,7 @@ def show(options: TrainOptions, run_id: int) -> None:
     if env is None:
         raise UserError(f"{folder.path} has no environment to be shown in: name one with `offpcc evaluate --env`")
     refuse_link(folder.videos)
+    check_folder(folder.videos, "the folder of videos")
     loading.load_for_actor(options.config, folder.config, options.modules)
     file = folder.actor()
     actor = load_actor(file, choose_device(options.device, options.threads))

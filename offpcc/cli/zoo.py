@@ -20,7 +20,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import read_json, sha256
-from offpcc.utils.paths import PACKAGE, shown
+from offpcc.utils.paths import PACKAGE, check_folder, shown
 
 ZOO = CHECKOUT / "results" / "zoo" if CHECKOUT else PACKAGE / "zoo"
 FACTS = "zoo.json"  # what an entry says of itself
@@ -107,6 +107,7 @@ def get(name: str, out: Path | None) -> None:
 def play_zoo_agent(name: str, out: Path | None, episodes: int) -> None:
     """Show episodes in a window; without a screen, or with `out`, record them as videos."""
     folder, facts = find_zoo_agent(name)
+    check_folder(out or Path(), "the folder of videos")
     run = RunFolder.at(folder)
     loading.load_for_actor(None, run.config, [])
     actor = load_actor(folder / BEST, choose_device("cpu"))

@@ -42,9 +42,9 @@ def encode(
     return torch.cat([before, _first(encoder(inputs.steps(batch.burn_in, None), state))], 1)
 
 
-def reads_previous(encoder: nn.Module) -> bool:
-    """Check whether a part of an encoder reads the previous action or the previous reward."""
-    names = "use_previous_action", "use_previous_reward"
+def reads_previous(encoder: nn.Module, *what: str) -> bool:
+    """Check whether a part of an encoder reads the previous "action" or "reward"; without `what`, one of them."""
+    names = [f"use_previous_{name}" for name in what or ("action", "reward")]
     return any(getattr(part, name, False) for part in encoder.modules() for name in names)
 
 

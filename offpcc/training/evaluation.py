@@ -24,7 +24,6 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.paths import check_folder
 from offpcc.utils.video import video
 
 TEST_SEED = 3_000_000  # of the first test episode; training seeds (run ids) are far smaller
@@ -213,12 +212,7 @@ def record_episodes(
     name: str = "episode",
     longest_episode: int = LONGEST_EPISODE,
 ) -> tuple[list[EpisodeResult], list[Path]]:
-    """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files.
-
-    Raises:
-        UserError: the folder cannot hold files.
-    """
-    check_folder(folder, "the folder of videos")
+    """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
     results: list[EpisodeResult] = []
     files = [folder / f"{name}_{number}.mp4" for number in range(1, num_episodes + 1)]
     with closing(guarded(open_environment(make_env, algorithm, "rgb_array"))) as filmed:

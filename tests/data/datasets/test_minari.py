@@ -224,5 +224,5 @@ def test_the_environment_is_told(minari, tmp_path):
 
 def test_without_the_package_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(UserError, match=r"pip install 'offpcc\[offline\]'"):
+    with pytest.raises(UserError, match=r"pip install minari"):
         load_dataset("minari:mine/here-v0")

@@ -102,7 +102,7 @@ def test_minari_ids_are_checked_before_anything_is_recorded(minari, here):
 def test_without_minari_the_remedy_is_told(here, monkeypatch):
     for module in ("minari", "minari.dataset.minari_dataset"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"--minari mine-v0 needs the Minari package.*pip install 'offpcc\[offline\]'"):
+    with pytest.raises(UserError, match=r"--minari mine-v0 needs the Minari package.*pip install minari"):
         run(minari="mine-v0")
     assert left(here) == []
 
