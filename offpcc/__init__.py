@@ -87,14 +87,19 @@ _HOMES = {
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }
 
+_PACKAGES = ("algorithms", "config", "data", "envs", "networks")  # `training` and `utils` are imported already
+
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import offpcc` alone, and `--help`, stay fast."""
+    import importlib
+
+    if name in _PACKAGES:
+        return importlib.import_module(f"offpcc.{name}")
     if name not in _HOMES:
         from offpcc.config.synonyms import no_attribute
 
         raise no_attribute("offpcc", name, "module 'offpcc'")
-    import importlib
 
     if name == "make":  # D4RL's tasks read their data sets through it
         importlib.import_module("offpcc.data.datasets.load")

@@ -131,7 +131,8 @@ def check_actions(algorithm: Any, space: spaces.Space[Any], name: str = "the env
     """
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
-        hint = "; recorded actions are discrete if they are whole numbers: actions.astype(int)" * algorithm.is_discrete
+        how = "actions.astype(int), or actions.argmax(1) of one-hot ones"
+        hint = f"; recorded actions are discrete if they are whole numbers: {how}" * algorithm.is_discrete
         raise UserError(
             f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose "
             f"{other_kind(algorithm)}, or another algorithm for these{hint}"

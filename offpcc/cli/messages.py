@@ -116,12 +116,17 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
     if options.config or folder.config.exists() or options.start_from:
         return ""
     file, kind = default_config(options)
-    longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
+    if options.then_env_steps:
+        longer = command(replace(options, then_env_steps=None), folder, folder.run_id, "--resume", by_own_config=True)
+        told = f"to continue afterwards, to a larger number N of steps:\n    {longer} --then_env_steps N"
+    else:
+        longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
+        told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
     return (
         f"no --config is given, so these are the defaults for {kind}: {file}\n"
         f"  to change them, copy that file and name the copy with --config\n"
         f"  `offpcc params {options.algo}` explains all names\n"
-        f"  to continue afterwards, to a larger number N of epochs:\n    {longer}"
+        f"  {told}"
     )
 
 

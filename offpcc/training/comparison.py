@@ -78,8 +78,8 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
             advice = f"if its default has changed, leave --config out, or bind {short} = {old.get(name)}; "
         raise UserError(
             f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
-            f"resumed run keeps its bindings (save {', '.join(MAY_CHANGE)}); {advice}for a change, train another run, "
-            f"in another folder by --results"
+            f"resumed run keeps its bindings (except {', '.join(MAY_CHANGE)}); {advice}for a change, train another "
+            f"run, in another folder by --results"
         )
     return messages
 

@@ -691,7 +691,8 @@ def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
         file: the file that stores them.
     """
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
-        return [*spec.config.given, f"all values are those that the run was started with; they are in {file}"]
+        which = "the other" if spec.config.given else "all"
+        return [*spec.config.given, f"{which} values are those that the run was started with; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)
     for name in sorted(bound.keys() & used.keys()):

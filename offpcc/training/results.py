@@ -188,8 +188,8 @@ class RunResult:
             with loading.same_bindings():
                 loading.load_for_actor(None, run.config)
                 make_env, longest = _configured(env or run.env()), episode_options()
-            actor = self.agent(device).algorithm
-            return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
+                actor = self.agent(device).algorithm  # bindings of the wrappers count when environments are made, below
+                return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 
 @explains_calls

@@ -338,7 +338,8 @@ def _difference(other: Origin, origin: Origin) -> str | None:
     if (other.source is None) != (origin.source is None) or has_other_data:
         return (
             f"learned {other.data_text}, but this one would learn {origin.data_text}, and ids of one folder "
-            f"count as seeds of one experiment; {elsewhere}, or rename the data file"
+            f"count as seeds of one experiment (the hashes are those of the rows that are learned from, so they also "
+            f"differ by dataset.best_fraction); {elsewhere}, or rename the data file"
         )
     if other.env == origin.env:
         return None

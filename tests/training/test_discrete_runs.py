@@ -129,6 +129,16 @@ def test_an_algorithm_of_the_other_kind_is_refused_with_the_one_to_take(launch, 
     assert code == 2 and "it has discrete actions, but pendulum-v0 takes Box" in err
 
 
+def test_choices_that_begin_elsewhere_get_a_remedy():
+    rest = {"rewards": np.ones(40, np.float32), "terminations": np.arange(40) % 10 == 9}
+    for actions, remedy in (([1, 2] * 20, "give actions - 1 if"), ([-1, 0] * 20, "give actions + 1 if")):
+        data = offpcc.Dataset.from_arrays(
+            observations=np.ones((40, 4), np.float32), actions=actions, truncations=np.zeros(40, bool), **rest
+        )
+        with pytest.raises(UserError, match=re.escape(remedy)):
+            offpcc.build("CartPole-v1", "dcql", dataset=data)
+
+
 @pytest.mark.parametrize(
     ("actions", "remedy"),
     [

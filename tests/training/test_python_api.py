@@ -12,6 +12,8 @@ import pickle
 import pydoc
 import random
 import re
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -698,6 +700,24 @@ def test_a_run_of_classes_that_are_not_imported_is_read(wrapped_run):
     assert config["build.callbacks"] == "[@other.Watch]" and "Gone" in config["make.wrappers"]
     with pytest.raises(UserError, match=r"needs '.*Gone', which is not known here; .*, import it first"):
         wrapped_run.evaluate(1)
+
+
+def test_a_run_is_evaluated_through_wrappers_with_arguments(tmp_path):
+    offpcc.configure(None, "make.wrappers = [@DropIndices]", "DropIndices.indices = [2]")
+    spec = RunSpec.make("pendulum-v0", "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
+    result = fit(spec, tmp_path / "run", announce=lambda line: None)
+    expected = offpcc.evaluate(result.agent(), "pendulum-v0", 2).returns
+    offpcc.configure(None)
+    np.testing.assert_array_equal(result.evaluate(2).returns, expected)
+
+
+@pytest.mark.parametrize("name", ["data.PrioritizedReplayBuffer", "networks.Recurrent", "algorithms.SAC",
+                                  "training.loggers.Loggers", "utils.system.keep_freed_memory",
+                                  "algorithms.optim.LinearDecay"])  # fmt: skip
+def test_the_pages_names_exist_in_a_fresh_process(name):
+    code = [sys.executable, "-c", f"import offpcc; print(offpcc.{name})"]
+    done = subprocess.run(code, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):

@@ -25,6 +25,11 @@ BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
 REQUIRED = ("observations", "actions", "rewards", "terminations")
 STATES = ("states", "next_states")  # what only critics see
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
+UNREAD = {  # names of other libraries whose arrays are not read, and our column
+    **dict.fromkeys(("truncated", "truncateds", "timeout", "time_outs"), "truncations"),
+    **dict.fromkeys(("next_obs", "next_observation", "obs_next"), "next_observations"),
+    "episode_terminals": "truncations, without the terminations",
+}
 RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
 SAY_WHERE_IT_ENDED = (
     "add an array that is True after each step at which the task ended, and False elsewhere: zeros if the task never "
@@ -62,6 +67,12 @@ def as_column(value: Any, what: str) -> Array:
     if np.ma.is_masked(value):
         raise UserError(f"{what} is an array of which a part is masked; fill that part in, or leave its episodes out")
     return array
+
+
+def name_unread(columns: Mapping[str, Column], found: Iterable[str]) -> str:
+    """Return a text about arrays that seem to be columns under other names, or ""."""
+    unread = [(name, UNREAD[name]) for name in found if name in UNREAD and UNREAD[name] not in columns]
+    return "; ".join(f"the array {name} is not read: if it is a column, name it {ours}" for name, ours in unread)
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:

@@ -33,6 +33,7 @@ from offpcc.data.datasets.columns import (
     check_shapes,
     dtype_in_memory,
     exceeds,
+    name_unread,
     read_flags,
     read_numbers,
     with_our_names,
@@ -337,7 +338,9 @@ class Dataset:
         is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
         if limit is not None and not (is_integer and limit > 0):
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
+        found = list(found)
         columns = with_our_names(columns, name, found)
+        unread = name_unread(columns, found)
         join_states(columns, name)
         space: PackedDict | None = getattr(columns["observations"], "space", None)
         integers: list[str] = getattr(columns["observations"], "integers", [])
@@ -374,6 +377,8 @@ class Dataset:
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
         notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
+        if unread:
+            notices.insert(0, Notice("remark", unread))
         if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
             text = "an episode that a time limit ended continues in the next one, unless max_episode_steps is given"
             if limit:
@@ -733,9 +738,13 @@ class Dataset:
         given = action_bounds if self.action_range is None else self.action_range
         first, last = (min(least, 0), max(most, 1)) if given is None else (int(np.ravel(one)[0]) for one in given)
         if least < first or most > last:
+            moved = (
+                f"give actions {'-' if least > first else '+'} {abs(least - first)} if they count from {least} on, or "
+            )
+            moved *= most - least <= last - first
             raise UserError(
                 f"{self.name}: actions reach from {least} to {most}, but there are the actions {first} to {last} only; "
-                f"name the environment they were recorded in"
+                f"{moved}name the environment they were recorded in"
             )
         return first, last - first + 1
 
