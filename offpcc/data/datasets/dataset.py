@@ -64,6 +64,8 @@ from offpcc.utils.paths import as_path
 from offpcc.utils.spaces import one_hot
 from offpcc.utils.version import __version__
 
+FEW = 100  # rows that are looked at
+MOST_OF_A_FLOAT_IMAGE = 2.0  # images of floats are from 0 to 1, or normalised
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 
 
@@ -379,6 +381,14 @@ class Dataset:
         notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
         if unread:
             notices.insert(0, Notice("remark", unread))
+        few = observations[:: max(num_steps // FEW, 1)]
+        if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
+            text = (
+                f"observations are images of {few.dtype} with values up to {few.max():.4g}, which networks read as they"
+            )
+            notices.append(
+                Notice("remark", f"{text} are; give uint8, which they divide by 255, or divide them yourself")
+            )
         if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
             text = "an episode that a time limit ended continues in the next one, unless max_episode_steps is given"
             if limit:

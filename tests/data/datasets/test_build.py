@@ -170,3 +170,16 @@ def test_one_number_per_observation_needs_an_axis_and_the_message_says_so():
     rows = np.zeros(4)
     with pytest.raises(UserError, match=r"give observations\[:, None\]"):
         Dataset.from_arrays(observations=rows, actions=rows[:, None], rewards=rows, terminations=rows)
+
+
+@pytest.mark.parametrize(
+    ("factor", "dtype", "is_told"), [(1, np.float32, True), (1 / 255, np.float32, False), (1, np.uint8, False)]
+)
+def test_float_images_that_are_not_scaled_are_told(factor, dtype, is_told):
+    """Networks divide bytes by 255, and floats by nothing."""
+    frames = (np.random.default_rng(0).integers(0, 256, (20, 12, 12, 3)) * factor).astype(dtype)
+    data = Dataset.from_arrays(
+        observations=frames, actions=np.zeros((20, 1)), rewards=np.zeros(20), terminations=np.arange(20) == 19,
+        truncations=np.zeros(20, bool),
+    )  # fmt: skip
+    assert any("give uint8, which they divide by 255" in notice.text for notice in data.notices) == is_told
