@@ -134,6 +134,8 @@ def record_dataset(
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
     words += ["--config", config or settings]
+    if config is None and actor != RANDOM:
+        words += wrapped_as(facts["config"])
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 
@@ -187,6 +189,14 @@ def made_by(env: str) -> str:
     """Return the gin bindings in use when the environment is made."""
     close(configured_make(env)())
     return loading.operative()
+
+
+def wrapped_as(bindings: str) -> list[str]:
+    """Return the options of a training for the bindings by which an environment was made, such as its wrappers."""
+    bound = {name: value for name, value in loading.values(bindings).items() if value not in ("None", "()", "[]")}
+    if not any(name.startswith("make.") for name in bound):
+        return []
+    return ["--gin", *(f"{name} = {value}" for name, value in bound.items())]
 
 
 def record(

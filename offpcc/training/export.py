@@ -25,8 +25,8 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.config.validation import format_value
 from offpcc.core import Memory, State
-from offpcc.envs.wrapper_chain import levels
-from offpcc.envs.wrappers import bounds_of
+from offpcc.envs.wrapper_chain import describe_wrapper, is_observation_wrapper, levels
+from offpcc.envs.wrappers import PackedObservation, PackedStateObservation, StateObservation, WithoutState, bounds_of
 from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
@@ -42,6 +42,7 @@ STEPS = 150  # of the episode that compares graph and actor
 TOLERANCE = 1e-5  # difference of actions in [-1, 1] that 99% of steps may have
 LARGEST = 1e-4  # that of any step: where a policy has large numbers, rounding alone passes 1e-5 at times
 CALLS = 300  # timed calls
+OF_TRAINING = (PackedObservation, PackedStateObservation, StateObservation, WithoutState)
 REPEATS = ("_skip", "frame_skip")  # attributes of wrappers that repeat an action so many times
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 
@@ -252,7 +253,8 @@ def export(
         source: an agent, an actor file, or a run's folder, whose best actor is exported.
         file: the file to write: `NAME.onnx` for ONNX, `NAME.pt2` for `torch.export.load`. The default is an ONNX file
             beside the actor's file. The contract is `NAME.json`, or `NAME.pt2.json`.
-        env: the environment of the agent. The contract then has its id and its control rate.
+        env: the environment of the agent. The contract then has its id, its space of observations, the wrappers that
+            change observations, and its control rate.
         units: units for the contract, one text per number, such as ``{"observation": ["rad", "rad/s"], "action":
             ["Nm"]}``. Of a `Dict`, the keys are the names of the inputs, such as ``observation.arm``. An image or a
             discrete action has one text.
@@ -569,6 +571,11 @@ def _has_choices(packed: PackedDict | None) -> bool:
     return packed is not None and any(not isinstance(entry, spaces.Box) for entry in packed.entries.values())
 
 
+def _is_applied_outside(level: gymnasium.Env[Any, Any]) -> bool:
+    """Check whether a wrapper changes observations outside the exported actor; packing and states are of training."""
+    return is_observation_wrapper(level) and not isinstance(level, OF_TRAINING)
+
+
 def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
     """Return what an environment says of itself."""
     seconds = getattr(env.unwrapped, "dt", None)
@@ -577,5 +584,9 @@ def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
         known = (vars(level).get(name) for name in REPEATS)
         repeated = next((number for number in known if isinstance(number, int | float) and number > 0), 1)
         rate = None if rate is None else rate / repeated
-    facts = {"env": env.spec.id if env.spec else None, "observation_space": str(_seen(env.observation_space, agent))}
+    facts = {
+        "env": env.spec.id if env.spec else None,
+        "observation_space": str(_seen(env.observation_space, agent)),
+        "wrappers": [describe_wrapper(level) for level in levels(env) if _is_applied_outside(level)] or None,
+    }
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

@@ -81,6 +81,17 @@ def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
     assert capsys.readouterr().out.endswith("--dataset mine.hdf5 --config mine.gin\n")
 
 
+def test_the_next_command_has_the_wrappers_of_the_run(here, capsys):
+    folder = here / "results" / "pendulum-v0" / "sac" / "1"
+    folder.mkdir(parents=True)
+    (folder / "config.gin").write_text("make.wrappers = [@DropIndices]\nDropIndices.indices = (2,)\nSAC.lr = 0.5\n")
+    agent(folder / "actor_last.pt")
+    run(env="pendulum-v0", actor=str(folder), steps=9)
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    bound = words[words.index("--gin") + 1 :]
+    assert bound == ["DropIndices.indices = (2,)", "make.wrappers = [@DropIndices]"]
+
+
 @pytest.mark.parametrize(
     "algo, env, advised, config",
     [

@@ -123,6 +123,7 @@ def test_an_episode_in_onnxruntime(tmp_path):
     assert [port["name"] for port in contract["inputs"]] == names
     assert [port["name"] for port in contract["outputs"]] == ["action", *(f"next_{name}" for name in names[2:])]
     assert contract["control_rate_hz"] == 20.0
+    assert contract["wrappers"] == ["KeepIndices(indices=[0, 1])"]
     assert (contract["action"]["low"], contract["action"]["high"]) == ([-2.0], [2.0])
     assert "offpcc" in {entry.key for entry in onnx.load(done.file).metadata_props}
     draw = np.random.default_rng(1)

@@ -26,6 +26,7 @@ from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.dict_columns import MOST_CHOICES
 from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of
@@ -38,6 +39,7 @@ BYTES_PER_STEP, COPIES_OF_ACTIONS, COPIES_OF_ENDS = 64, 4, 3  # the most memory 
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
+MOST_SHOWN = 20  # shares of discrete actions in a finding
 SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy are unreliable.
@@ -143,7 +145,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         *noticed.pop("jumps", [Finding("jumps", OK, "next observations are the following rows")]),
         *noticed.pop("resets", []),
         *(episode_findings.followed(data, motion) if motion else []),
-        *([episode_findings.leaps(motion)] if motion else []),
+        *([*episode_findings.order(motion), episode_findings.leaps(motion)] if motion else []),
         *termination.terminals(data, _names(data, env)),
         Finding("lengths", OK, lengths.text),
         episode_findings.returns(data, returns),
@@ -311,7 +313,15 @@ def _actions(
     if data.discrete_actions:
         first, num = data.choices(action_bounds)
         shares = np.bincount(data.actions[:, 0].astype(np.int64) - first, minlength=num) / data.num_steps
-        text = f"{num} discrete ones from {first} on, with shares of {', '.join(f'{x:.1%}' for x in shares)}"
+        shown = [f"{share:.1%}" for share in shares[:MOST_SHOWN]] + ["..."] * (num > MOST_SHOWN)
+        text = f"{num:,} discrete ones from {first} on, with shares of {', '.join(shown)}"
+        if data.action_range is None and action_bounds is None and num > MOST_CHOICES:
+            text = f"whole numbers from {first} to {first + num - 1}, which are taken for {num:,} choices"
+            remedy = (
+                f"if they are continuous, bind dataset.action_range to their bounds {IN_PYTHON}; if they are choices, "
+                f"name the environment with --env"
+            )
+            return [Finding("actions", WARNING, text, remedy)]
         if not shares.all():
             remedy = (
                 f"the value of {first + int(shares.argmin())} is unknown, so take an algorithm such as dcql or dbcq"

@@ -15,6 +15,7 @@ from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
 # Times the usual number of terminations at one length. So many at the longest length mean a time limit, because random
 # lengths get rarer towards the longest one.
 OFTEN = 5.0
+WITHOUT_ORDER_FROM = 0.95  # `Motion.order`; fast recordings such as HalfCheetah's stay below 0.8
 NEARLY_ALL = 0.9  # of the episodes last one step: too few others remain to train a memory
 WILD = 10.0  # interquartile ranges, or tenths of the median, beyond the quartiles; returns of replay data stay within
 
@@ -137,6 +138,15 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
     if found or not len(is_cut):
         return found
     return [Finding("continues", OK, "no episode continues the one before it")]
+
+
+def order(motion: Motion) -> list[Finding]:
+    """Check whether rows are in the order of time. Shuffled rows are as far apart as random ones."""
+    if motion.order < WITHOUT_ORDER_FROM:
+        return []
+    text = f"from row to row, observations change as much as between random rows ({motion.order:.2f} times)"
+    remedy = "fine if observations do not depend on earlier ones; else the rows seem to be shuffled: restore their order"
+    return [Finding("order", WARNING, text, remedy)]
 
 
 def leaps(motion: Motion) -> Finding:

@@ -79,6 +79,7 @@ class Motion:
         leap: Longest step inside episodes, relative to the 90th percentile of the step lengths.
         across: (E-1,), distance from the last row of each episode to the first row of the next.
         can_tell: True if an ordinary step is shorter than the distance between two random observations.
+        order: median step length, relative to the median distance between two random observations; 1 for shuffled rows.
     """
 
     def __init__(self, data: Dataset, inside: Array, columns: Array, scale: Array) -> None:
@@ -90,7 +91,9 @@ class Motion:
         self.across = self._between(data.stops[:-1] - 1, data.stops[:-1])
         chosen = inside[:: math.ceil(len(inside) / SAMPLE)]
         by_chance = self._between(chosen, np.random.default_rng(0).permutation(chosen))
-        self.can_tell = bool(self.usual < np.median(by_chance))
+        usual_by_chance = float(np.median(by_chance))
+        self.can_tell = self.usual < usual_by_chance
+        self.order = float(np.median(lengths)) / usual_by_chance if usual_by_chance else 0.0
 
     @staticmethod
     def of(data: Dataset) -> Motion | None:

@@ -67,7 +67,7 @@ def odd(examination, *checks):
 
 CHECKS = {
     *("reading", "source", "size", "ends", "limit", "jumps", "resets", "continues", "leaps", "lengths", "returns"),
-    *("score", "terminals", "rewards", "observed", "actions", "copies", "env", "remark"),
+    *("order", "score", "terminals", "rewards", "observed", "actions", "copies", "env", "remark"),
 }
 
 
@@ -183,6 +183,13 @@ def shuffled(given):
     given |= {key: column[order] for key, column in given.items()}
 
 
+def shuffled_without_next(given):
+    order = np.random.default_rng(0).permutation(len(given["rewards"]))
+    for key in ("observations", "actions", "rewards"):
+        given[key] = given[key][order]
+    del given["next_observations"]
+
+
 def wild_return(given):
     given["rewards"][rows_of(given, 4)] += 100
 
@@ -241,6 +248,10 @@ def choices(given):
     given["actions"] = (given["actions"] > -0.5).astype(np.int64)
 
 
+def whole_numbers(given):
+    given["actions"] = np.round(given["actions"] * 1000).astype(np.int16)
+
+
 def twice(given):
     again = only(given, 2, 5)
     given |= {key: np.concatenate([column, again[key]]) for key, column in given.items()}
@@ -269,6 +280,7 @@ PLANTED = {
     pieces: [("continues", NOTE, ["23 of 23 cut episodes continue in the next"])],
     inverted_flags: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
     shuffled: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
+    shuffled_without_next: [("order", WARNING, ["as between random rows"])],
     wild_return: [("returns", NOTE, ["1 far from the others (episodes 4)"])],
     same_rewards: [("rewards", NOTE, ["always 1"])],
     same_rewards_without_ends: [("rewards", WARNING, ["always 1", "no episode terminated"])],
@@ -282,6 +294,7 @@ PLANTED = {
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
     choices: [("actions", NOTE, ["whole numbers"])],
+    whole_numbers: [("actions", WARNING, ["whole numbers from -", "choices"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
     too_short: [("size", FAULT, ["less than a batch of 256"])],
 }
@@ -293,6 +306,7 @@ BESIDE = {
     unmarked_resets: {"jumps"},
     inverted_flags: {"jumps"},
     shuffled: {"jumps"},
+    shuffled_without_next: {"jumps"},
     same_rewards_without_ends: {"ends"},
 }
 
