@@ -286,7 +286,7 @@ class TestConsoleLogger:
         logger.close()
         speed = "0:00:18 left  250.0 steps/s"
         assert console.file.getvalue().splitlines() == [
-            f"title  2,000 of 6,000 steps  test return 2,000.2  train return 1.0  {speed}",
+            f"title  2,000 of 6,000 steps  test return 2,000.2  train return 1.00  {speed}",
             f"title  3,000 of 6,000 steps  test return 2,000.2  train return -12.3  {speed}",
         ]
 

@@ -38,6 +38,7 @@ from offpcc.training.evaluation import endless_episodes, evaluate_actor, overvie
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
+from offpcc.training.loggers.console import return_decimals
 from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
 from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
@@ -228,10 +229,11 @@ def run_plot(
         versions.setdefault(group.environment, set()).update(shown(one) for one in known if isinstance(one, str))
     for summary in summaries:
         version = f" ({', '.join(sorted(found))})" if (found := versions[summary.environment]) else ""
-        several = f" +- {summary.final_std:.1f} over {summary.num_runs} runs"
+        decimals = return_decimals(summary.final_mean)
+        several = f" +- {summary.final_std:.{decimals}f} over {summary.num_runs} runs"
         longest = f" (the longest run ends at {summary.longest:,})" if summary.longest > summary.steps else ""
         print(
-            f"{summary.environment}{version} {summary.label}: {metric} {summary.final_mean:.1f}"
+            f"{summary.environment}{version} {summary.label}: {metric} {summary.final_mean:.{decimals}f}"
             f"{several if summary.num_runs > 1 else ' of one run'} at step {summary.steps:,}{longest}"
         )
         if lost := losses.get((summary.environment, summary.label)):
@@ -257,10 +259,11 @@ def run_report(
 def describe_losses(losses: Sequence[Loss]) -> str:
     """Return drop and regret of runs that went on in their environment: means over the runs, and each drop."""
     drops, regrets = [one.drop for one in losses], [one.regret for one in losses if not math.isnan(one.regret)]
-    each = f" ({', '.join(f'{drop:.1f}' for drop in drops)})" if len(drops) > 1 else ""
+    decimals = return_decimals(*drops)
+    each = f" ({', '.join(f'{drop:.{decimals}f}' for drop in drops)})" if len(drops) > 1 else ""
     of = "normalised scores" if losses[0].has_score else "returns scaled from the first (0) to the best (1) of a run"
     regret = f"{np.mean(regrets):.3f}, of {of}" if regrets else "unknown, as no test was better than the first"
-    return f"drop in the first {DROP_STEPS:,} environment steps: {np.mean(drops):.1f}{each}; regret: {regret}"
+    return f"drop in the first {DROP_STEPS:,} environment steps: {np.mean(drops):.{decimals}f}{each}; regret: {regret}"
 
 
 def run_evaluate(
@@ -354,15 +357,15 @@ def play_forever(
         with signals.deferred():  # a signal waits for the end of an environment's step
             for result in endless_episodes(actor, configured_make(env), seed, episode_options(), shows):
                 results.append(result)
-                print(f"episode {len(results)}: return {result.episode_return:.1f}, {result.length} steps", flush=True)
+                shown_return = f"{result.episode_return:.{return_decimals(result.episode_return)}f}"
+                print(f"episode {len(results)}: return {shown_return}, {result.length} steps", flush=True)
     except signals.Interrupted as stop:
         if results:
             print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")
             for name, values in zip(("return", "length"), zip(*results, strict=True), strict=True):
-                print(
-                    f"{name}: mean {np.mean(values):.1f}, s.d. {np.std(values):.1f}, min {min(values):.1f}, "
-                    f"max {max(values):.1f}"
-                )
+                figures = {"mean": np.mean(values), "s.d.": np.std(values), "min": min(values), "max": max(values)}
+                decimals = return_decimals(*values) if name == "return" else 1
+                print(f"{name}: {', '.join(f'{what} {figure:.{decimals}f}' for what, figure in figures.items())}")
         else:
             print("stopped before the first episode ended")
         if stop.code != 128 + signal.SIGINT:

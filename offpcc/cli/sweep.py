@@ -34,6 +34,7 @@ from offpcc.training.comparison import (
     used_by,
 )
 from offpcc.training.fit import plan_run
+from offpcc.training.loggers.console import return_decimals
 from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
@@ -364,7 +365,7 @@ def _state_of(setting: Setting) -> str:
     known = [value for run in setting.runs if not math.isnan(value := _return_at(run, math.inf))]
     least, most = min(reached), max(reached)
     epochs = f"epoch {least if least == most else f'{least}-{most}'} of {setting.epochs}"
-    return epochs + (f", return {np.mean(known):.1f}" if known else "")
+    return epochs + (f", return {np.mean(known):.{return_decimals(*known)}f}" if known else "")
 
 
 def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting]:
@@ -415,7 +416,9 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as text with aligned columns, without the folders."""
 
     def text(value: Any) -> str:
-        return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return f"{value:.{return_decimals(value)}f}"
+        return "-" if value is None else str(value)
 
     cells = [COLUMNS[:-1], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

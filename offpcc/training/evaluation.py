@@ -22,6 +22,7 @@ from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
+from offpcc.training.loggers.console import return_decimals
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
@@ -259,14 +260,16 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
 def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
     """Yield one line of text per episode."""
     for number, result in enumerate(results, 1):
-        yield f"episode {number}: return {result.episode_return:.1f}, {result.length} steps"
+        shown = f"{result.episode_return:.{return_decimals(result.episode_return)}f}"
+        yield f"episode {number}: return {shown}, {result.length} steps"
 
 
 def overview(results: list[EpisodeResult]) -> str:
     """Return mean and spread of the results as one line of text."""
     returns = np.array([result.episode_return for result in results])
     lengths = np.mean([result.length for result in results])
-    return (
-        f"return over {len(results)} episodes: mean {returns.mean():.1f}, s.d. {returns.std():.1f}, "
-        f"median {np.median(returns):.1f}, min {returns.min():.1f}, max {returns.max():.1f}; mean length {lengths:.0f}"
-    )
+    decimals = return_decimals(*returns)
+    figures = {"mean": returns.mean(), "s.d.": returns.std(), "median": np.median(returns)}
+    figures |= {"min": returns.min(), "max": returns.max()}
+    text = ", ".join(f"{name} {figure:.{decimals}f}" for name, figure in figures.items())
+    return f"return over {len(results)} episodes: {text}; mean length {lengths:.0f}"

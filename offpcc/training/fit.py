@@ -61,6 +61,7 @@ from offpcc.training.loggers import (
     report_errors,
     tracking_wanted,
 )
+from offpcc.training.loggers.console import return_decimals
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.online import OnlinePhase
 from offpcc.training.plotting import plot_run, read_progress
@@ -847,7 +848,8 @@ def tell_result(folder: RunFolder, announce: Announce) -> None:
         version = f" in {version}" if (version := folder.details().get("simulator")) else ""
         scores = rows.get("test/normalized_score")
         score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
-        announce(f"test return after {steps:,.0f} steps{version}: mean {mean:.1f}, s.d. {spread:.1f}{score}")
+        shown = [f"{value:.{return_decimals(mean)}f}" for value in (mean, spread)]
+        announce(f"test return after {steps:,.0f} steps{version}: mean {shown[0]}, s.d. {shown[1]}{score}")
     announce(f"learning curve  {folder.curve}")
     for video in folder.video_files()[:1]:
         announce(f"video           {video}")

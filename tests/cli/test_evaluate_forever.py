@@ -71,7 +71,7 @@ def test_with_a_screen_a_window_is_opened(launch, tmp_path, monkeypatch):
     actor = agent(tmp_path / "actor.pt", env="pendulum-v0")
     code, out, _ = launch("evaluate", actor, "--env", "brief-v0", "--forever", "--render", "--device", "cpu")
     assert (code, shown) == (0, [True])
-    assert "return: mean 2.0, s.d. 1.0, min 1.0, max 3.0" in out
+    assert "return: mean 2.00, s.d. 1.00, min 1.00, max 3.00" in out
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ def order(motion: Motion) -> list[Finding]:
     if motion.order < WITHOUT_ORDER_FROM:
         return []
     text = f"from row to row, observations change as much as between random rows ({motion.order:.2f} times)"
-    remedy = "fine if observations do not depend on earlier ones; else the rows seem to be shuffled: restore their order"
+    remedy = "fine if observations do not depend on earlier ones; else rows seem to be shuffled: restore their order"
     return [Finding("order", WARNING, text, remedy)]
 
 

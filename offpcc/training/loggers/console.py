@@ -153,7 +153,7 @@ def _losses(row: Row, latest: Progress) -> list[str]:
 
 
 def _returns(progress: Progress) -> list[str]:
-    return [f"test return {_number(progress.test_return)}", f"train return {_number(progress.train_return)}"]
+    return [f"test return {_return(progress.test_return)}", f"train return {_return(progress.train_return)}"]
 
 
 def _rates(progress: Progress) -> list[str]:
@@ -161,7 +161,7 @@ def _rates(progress: Progress) -> list[str]:
     if math.isfinite(progress.seconds_left):
         figures.append(f"{format_time_left(progress.seconds_left)} left")
     if progress.steps_per_second > 0.0:
-        figures.append(f"{_number(progress.steps_per_second)} steps/s")
+        figures.append(f"{progress.steps_per_second:,.1f} steps/s")
     return figures
 
 
@@ -172,5 +172,10 @@ def format_time_left(seconds: float) -> str:
     return str(timedelta(seconds=max(round(seconds), 0)))
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{value:,.1f}"
+def return_decimals(*returns: float) -> int:
+    """Return how many decimals of returns to show: 2 if all are below 10, as in tasks of success or failure, else 1."""
+    return 2 if all(abs(one) < 10.0 for one in returns) else 1
+
+
+def _return(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:,.{return_decimals(value)}f}"
