@@ -25,6 +25,7 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular
 
 HOST = "127.0.0.1"  # only this machine reads the page
+MOST_TICKED = 40  # runs; of more, TensorBoard ticks none
 PAUSE = 10.0  # seconds between two looks at the runs
 KEPT = 10_000  # the most points of a curve; TensorBoard draws this many of a longer one
 MOST_FRAMES = 60  # of a video, evenly spaced
@@ -46,6 +47,8 @@ def run_board(folder: Sequence[Path], port: int | None) -> int:
             shown = Board(folder, Path(place))
             num_runs = shown.update()
             print(f"{num_runs} run{'s' * (num_runs != 1)} at {serve_board(Path(place), port)} until Ctrl-C", flush=True)
+            if num_runs > MOST_TICKED:
+                print(f"with more than {MOST_TICKED} runs, the page shows none at first; tick some in its list of runs")
             while True:
                 shown.add_videos()
                 time.sleep(PAUSE)
@@ -89,6 +92,7 @@ class Board:
         self.settings: dict[Path, Mapping[str, Any]] = {}
         self.videos: set[Path] = set()
         self.faulty: set[Path] = set()  # the runs whose last event of a fault holds
+        self.num_faults = 0
         runs = self.runs()
         self.root = Path(os.path.commonpath([run.parent for run in runs]))
         self.base = Path(os.path.commonpath([one.parent if one in runs else one for one in self.folders]))
@@ -117,7 +121,7 @@ class Board:
             try:
                 progress = read_progress(run / "progress.csv")
             except UserError as error:
-                self.add(run, make_fault_event(str(error)))
+                self.add_fault(run, str(error))
                 continue
             rows = [(int(row[0]), str(row)) for row in zip(progress["step"], *progress.values(), strict=True)]
             written = self.rows.get(run, [])
@@ -129,9 +133,9 @@ class Board:
                 self.videos.discard(run)
             self.add(run, scalars(progress, same))
             self.rows[run] = rows
-            fault = faults(run, status)
+            fault = faults(run, status, progress)
             if fault or run in self.faulty:
-                self.add(run, make_fault_event(fault or "There are no faults any more."))
+                self.add_fault(run, fault or "There are no faults any more.")
             self.faulty = self.faulty | {run} if fault else self.faulty - {run}
         for run, found in table_of_settings(runs).items() if is_new else ():
             if self.settings.get(run) != found:
@@ -148,7 +152,14 @@ class Board:
                 try:
                     self.add(run, image(file))
                 except Exception as error:  # of the decoder, which raises its own ones
-                    self.add(run, make_fault_event(f"{file.name} cannot be shown: {first_line(error)}"))
+                    self.add_fault(run, f"{file.name} cannot be shown: {first_line(error)}")
+
+    def add_fault(self, run: Path, markdown: str) -> None:
+        """Write a fault of a run; it takes the place of the one before it, so its step is larger."""
+        from torch.utils.tensorboard import summary
+
+        self.num_faults += 1
+        self.add(run, [{"summary": summary.text("faults", markdown), "step": self.num_faults}])  # type: ignore[no-untyped-call]
 
 
 def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
@@ -178,7 +189,7 @@ def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     return table
 
 
-def faults(run: Path, status: str) -> str:
+def faults(run: Path, status: str, progress: Progress) -> str:
     """Return the faults of a run as Markdown; "" if there are none."""
     found = []
     if status == "stopped":
@@ -186,6 +197,8 @@ def faults(run: Path, status: str) -> str:
     elif status != "finished":
         since = time.strftime("%d %B %Y, %H:%M", time.localtime((run / "progress.csv").stat().st_mtime))
         found.append(f"The run is not finished (status: {status}). Its table is of {since}.")
+    if dropped := int(max(progress.get("train/dropped_episodes", []), default=0)):
+        found.append(f"{dropped} unfinished episodes were dropped, because the processes that played them were lost.")
     if (run / "bad_batch.pt").exists():
         found.append("A loss was NaN or infinite; `bad_batch.pt` holds the batch.")
     file = run / ENVIRONMENT_FAULTS
@@ -251,13 +264,6 @@ def scalars(progress: Progress, begin: int) -> list[dict[str, Any]]:
         values = [Summary.Value(tag=name, simple_value=one) for name, one in found.items() if not math.isnan(one)]
         events.append({"step": int(progress["step"][row]), "summary": Summary(value=values)})
     return events
-
-
-def make_fault_event(markdown: str) -> list[dict[str, Any]]:
-    """Return the event of a fault; it takes the place of the one before it."""
-    from torch.utils.tensorboard import summary
-
-    return [{"summary": summary.text("faults", markdown), "step": int(time.time())}]  # type: ignore[no-untyped-call]
 
 
 def image(file: Path) -> list[dict[str, Any]]:

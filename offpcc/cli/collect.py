@@ -192,7 +192,7 @@ def made_by(env: str) -> str:
 
 
 def wrapped_as(bindings: str) -> list[str]:
-    """Return the options of a training for the bindings by which an environment was made, such as its wrappers."""
+    """Return the options of a training that makes an environment with these bindings, such as its wrappers."""
     bound = {name: value for name, value in loading.values(bindings).items() if value not in ("None", "()", "[]")}
     if not any(name.startswith("make.") for name in bound):
         return []

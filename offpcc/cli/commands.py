@@ -492,6 +492,13 @@ def find_actor(
     """
     file = as_path(given)
     if not str(given) or not file.exists():
+        from offpcc.cli import zoo  # which imports this module
+
+        if str(given) in zoo.entries():
+            raise UserError(
+                f"there is no {shown(given)} in this folder; it is an agent of the zoo, which `offpcc zoo get {given}` "
+                f"copies here"
+            )
         raise UserError(
             f"there is no actor {shown(given)}; give a run's folder, such as results/ENV/ALGO/1, or an actor's "
             f"file{or_else}"

@@ -6,9 +6,10 @@ import csv
 import io
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import OutOfTimeError, run_in_processes
 from offpcc.cli.messages import TrainOptions, default_config
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
-from offpcc.cli.sweep_ray import run_on_ray
+from offpcc.cli.sweep_ray import connected, run_on_ray
 from offpcc.cli.train import find_folder, make_spec, run_train
 from offpcc.config import loading
 from offpcc.training.comparison import (
@@ -49,6 +50,7 @@ PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its c
 STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
 COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status", "folder")
 FAILED = "failed.json"
+NARROWEST = 8  # characters of a column that is cut
 
 
 class Setting(NamedTuple):
@@ -99,7 +101,9 @@ def run_sweep(
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
         print(_table(_rows(settings, root, failed)))
         return 0
-    with explain_disk_errors(root, "and run the same command again", ""), closing(FolderLock(root)) as lock:
+    cluster = nullcontext() if address is None else connected(address)  # before anything is written
+    explained = explain_disk_errors(root, "and run the same command again", "")
+    with cluster, explained, closing(FolderLock(root)) as lock:
         root.mkdir(parents=True, exist_ok=True)
         try:
             lock.take()
@@ -107,13 +111,13 @@ def run_sweep(
             raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
         if retry:
             failed.clear()
-        print(f"to see the table of {root} live, call `offpcc sweep {plan.file} --watch` beside this")
+        print(f"to see the table of {root} live, call this beside it:\n  {_watching(plan, common['results'])}")
         try:
             for alive, limit in _rungs(plan, settings):
                 runs = _todo(alive, limit, root, failed, _left(plan, settings))
                 if address is not None:
                     runs = [(name, {**given, "device": device or "cpu"}) for name, given in runs]
-                _train(runs, settings, root, failed, jobs, address, deadline)
+                _train(runs, settings, root, failed, jobs, address is not None, deadline)
         except OutOfTimeError as spent:
             _write(root, settings, failed)
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
@@ -127,9 +131,17 @@ def run_sweep(
     return 1 if failed else 0
 
 
+def _watching(plan: Sweep, results: Path | str | None) -> str:
+    """Return the command that shows the table of a sweep."""
+    words = ["offpcc", "sweep", str(plan.file), *(["--results", str(results)] if results else []), "--watch"]
+    return shlex.join(words)
+
+
 def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
     """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
     console = Console()
+    if not root.exists():
+        print(f"there is no sweep in {root} yet; if it has another folder of results, stop this and give --results")
     if not console.is_terminal:
         console = Console(width=1_000)  # do not cut lines of a file
     with Live(console=console, auto_refresh=False) as live:
@@ -143,7 +155,8 @@ def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
             for row in rows:
                 if row["status"] == "unfinished":
                     row["status"] = _state_of(places[row["folder"]])
-            live.update(Text(_table(rows), no_wrap=True, overflow="ellipsis"), refresh=True)
+            text = _table(rows, console.width)
+            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             if is_over:
                 break
             try:
@@ -278,7 +291,7 @@ def _train(
     root: Path,
     failed: dict[str, int],
     jobs: int,
-    address: str | None,
+    on_ray: bool,
     deadline: float | None,
 ) -> None:
     """Train runs, and write the table whenever one has ended."""
@@ -290,8 +303,8 @@ def _train(
 
     _write(root, settings, failed)
     try:
-        if address is not None and runs:
-            run_on_ray(train_run, runs, address, ended, deadline)
+        if on_ray:
+            run_on_ray(train_run, runs, ended, deadline)
         else:
             run_in_processes(train_run, runs, jobs, ended, deadline, "the same command with --retry continues")
     except signals.Interrupted as stop:
@@ -412,17 +425,31 @@ def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) ->
     return rows
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rows as text with aligned columns, without the folders."""
+def _table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Return the rows as text with aligned columns, without the folders.
+
+    If they are wider than `width`, the texts of settings and then of tasks are cut.
+    """
 
     def text(value: Any) -> str:
         if isinstance(value, float):
             return f"{value:.{return_decimals(value)}f}"
         return "-" if value is None else str(value)
 
-    cells = [COLUMNS[:-1], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
+    cells = [[*COLUMNS[:-1]], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for name in ("setting", "task"):
+        column = COLUMNS.index(name)
+        excess = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
+        if excess > 0:
+            widths[column] = max(widths[column] - excess, NARROWEST)
+            for line in cells:
+                line[column] = _cut(line[column], widths[column])
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _write(root: Path, settings: Sequence[Setting], failed: Mapping[str, int]) -> None:

@@ -160,6 +160,8 @@ def _load(file: Path) -> dict[str, Any]:
             raise UserError(f"{file} has more than {LARGEST:,} bytes; name the TOML file of a sweep")
         with open_regular(file) as stream:
             return tomllib.load(stream)
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {file}; name the TOML file of a sweep") from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{file} cannot be read as TOML ({first_line(error)}); name the TOML file of a sweep"

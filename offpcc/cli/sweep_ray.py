@@ -1,7 +1,8 @@
 """`offpcc sweep --address`: trains each run of a sweep as a task of a Ray cluster."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from offpcc.cli.jobs import Ended, OutOfTimeError
@@ -13,25 +14,38 @@ MOST_RETRIES = 10  # of a run whose machine or process was lost
 SAVING = 120  # seconds for the runs to save their checkpoints after Ctrl-C
 
 
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Connect this process to the Ray cluster of `--address` inside the block.
+
+    Raises:
+        UserError: there is no cluster at the address.
+    """
+    connect(address, "--address")
+    import ray
+
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 def run_on_ray(
     function: Callable[..., int],
     runs: Sequence[tuple[str, dict[str, Any]]],
-    address: str,
     ended: Ended,
     deadline: float | None = None,
 ) -> None:
-    """Call a function for each run, each as a task of a Ray cluster, as `run_in_processes` does on one machine.
+    """Call a function for each run, each as a task of the `connected` cluster, as `run_in_processes` does on a machine.
 
     A task whose machine or process is lost starts again elsewhere, so the function has to resume its run. All machines
     need the same version of offpcc, and the folder of results under the same path. With "cuda" as `device`, a run takes
     a GPU, which Ray chooses.
 
     Raises:
-        UserError: there is no cluster at the address.
         Interrupted: the user asked to stop; the tasks were asked to save their runs.
         OutOfTimeError: the deadline has come; the same.
     """
-    connect(address, "--address")
     import ray
 
     names: dict[Any, str] = {}
@@ -61,8 +75,6 @@ def run_on_ray(
         stop = signals.interrupted()
         stop.message = f"stopped; {len(names)} runs were not finished"
         raise stop from error
-    finally:
-        ray.shutdown()
 
 
 def _reason(error: Exception) -> str:

@@ -31,6 +31,7 @@ from offpcc.training.spec import (
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, drop_output
 from offpcc.utils.paths import check_folder, refuse_link
+from offpcc.utils.version import __version__
 
 
 def run_train(**given: Any) -> int:
@@ -143,7 +144,7 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     try:
         check_startable(folder, *resolve_env_and_dataset(options.env, options.dataset), options.resume)
         note = default_note(options, folder)
-        result = fit(make_spec(options, folder), resume=options.resume, announce=_announcing(note))
+        result = fit(_spec_of_run(options, folder), resume=options.resume, announce=_announcing(note))
     except RunExistsError as error:
         raise UserError(refusal(options, folder, error.status)) from error
     except signals.Interrupted as stop:
@@ -155,6 +156,20 @@ def train_one(options: TrainOptions, run_id: int) -> None:
         raise
     if result.was_finished:
         _announcing("")(f"to train another:\n  {command(options, folder, folder.next_free_id())}")
+
+
+def _spec_of_run(options: TrainOptions, folder: RunFolder) -> RunSpec:
+    """Return the description of a run; an error in the settings of a run of another version names this version."""
+    try:
+        return make_spec(options, folder)
+    except UserError as error:
+        made_by = folder.version()
+        if not options.resume or made_by in (None, __version__):
+            raise
+        raise UserError(
+            f"{error.message}. offpcc {made_by} made this run, and this is offpcc {__version__}: install that version "
+            f"to go on with the run"
+        ) from error
 
 
 def _announcing(note: str) -> Callable[[str], None]:

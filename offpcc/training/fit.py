@@ -65,6 +65,7 @@ from offpcc.training.loggers.console import return_decimals
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.online import OnlinePhase
 from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import (
@@ -804,7 +805,7 @@ def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
 
 
 def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Return warnings about a memory that is too long, and about updates that will not happen."""
+    """Return warnings about a memory that is too long, updates that will not happen, and a resume that is not exact."""
     training = spec.training
     num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
     plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
@@ -813,6 +814,7 @@ def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
         explain_no_updates(*plan),
         experiment.algorithm.updates_warning(planned_updates(*plan)),
         explain_rare_policy_updates(spec, experiment),
+        RESUMES_ANEW if isinstance(experiment.interaction, RemoteInteraction) else "",
     )
     return [*filter(None, warned)]
 

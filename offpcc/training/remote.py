@@ -26,6 +26,12 @@ from offpcc.utils import signals
 STRETCH = 32  # steps that an actor sends together to an agent without memory
 POLL_INTERVAL = 0.5  # seconds
 
+EXACT_IN_LOCKSTEP = "with environments.lockstep=True, a resume is exact"
+RESUMES_ANEW = (
+    f"note: the actors of environments.ray_address play for themselves, so a resume of this run will not be exact: "
+    f"their unfinished episodes are dropped; {EXACT_IN_LOCKSTEP}"
+)
+
 Ending = Literal["drop", "truncate"]  # of an unfinished episode
 
 
@@ -315,8 +321,8 @@ class RemoteInteraction(Interaction):
         self._received += [(number, "truncate") for number in range(self.num_envs)]
         self.environments.begin_anew(self.num_steps)
         return (
-            "this resume is not exact: the episodes that the actors of environments.ray_address were playing are "
-            "dropped, and new ones begin; with environments.lockstep=True, a resume is exact"
+            f"this resume is not exact: the episodes that the actors of environments.ray_address were playing are "
+            f"dropped, and new ones begin; {EXACT_IN_LOCKSTEP}"
         )
 
 

@@ -253,7 +253,7 @@ class Report:
         if not self.budgets:
             return ""
         most = max(len(one.expected_best) for one in self.budgets)
-        shown_budgets = [k for k in BUDGETS if k <= most]
+        shown_budgets = sorted({*(k for k in BUDGETS if k <= most), min(most, BUDGETS[-1])})
         rows = []
         for one in self.budgets:
             best = one.expected_best

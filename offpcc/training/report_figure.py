@@ -121,7 +121,7 @@ def _set_rows(axes: Axes, labels: list[str], xlabel: str) -> None:
 
 def _draw_bands(axes: Axes, entries: list[ReportRow], kind: str, looks: dict[str, Any], report: Report) -> None:
     """Draw performance profiles, or learning curves with every run as a thin line."""
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     for entry in entries:
         look, band = looks[entry.name], getattr(entry, kind)
@@ -143,6 +143,7 @@ def _draw_bands(axes: Axes, entries: list[ReportRow], kind: str, looks: dict[str
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     else:
         axes.set(xlabel="hours of training", ylabel=_unit(report))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def _draw_budgets(axes: Axes, budgets: list[Budget], looks: dict[str, Any], report: Report) -> None:

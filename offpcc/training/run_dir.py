@@ -94,6 +94,12 @@ class RunFolder:
         """Return the videos, sorted by name, without one that is being written."""
         return sorted(file for file in self.videos.glob("[!.]*.mp4") if file.is_file())
 
+    def version(self) -> str | None:
+        """Return the version of offpcc that made the run; None if it is unknown."""
+        versions = self.details().get("versions")
+        made_by = versions.get("offpcc") if isinstance(versions, dict) else None
+        return shown(made_by) if isinstance(made_by, str) else None
+
     def refuse_newer(self) -> None:
         """Raise if a newer version of offpcc made the run or went on with it: its files may mean something else."""
         details = self.details()

@@ -52,11 +52,16 @@ def test_faults_are_told(tmp_path):
     fine, stopped = write_run(tmp_path, 1), write_run(tmp_path, 3, status="stopped")
     (stopped / "bad_batch.pt").touch()
     (stopped / "environment_faults.txt").write_text("Traceback: the robot fell\n")
-    assert faults(fine, "finished") == ""
-    told = faults(stopped, "stopped")
-    assert "stopped before its end" in told and "NaN" in told and "    Traceback: the robot fell" in told
-    assert "status: running" in faults(fine, "running")
-    assert "The run finished. Before that, its environment failed:" in faults(stopped, "finished")
+    assert faults(fine, "finished", {}) == ""
+    told = faults(stopped, "stopped", {"train/dropped_episodes": [0.0, 2.0]})
+    assert (
+        "stopped before its end" in told
+        and "NaN" in told
+        and "    Traceback: the robot fell" in told
+        and "2 unfinished episodes were" in told
+    )
+    assert "status: running" in faults(fine, "running", {})
+    assert "The run finished. Before that, its environment failed:" in faults(stopped, "finished", {})
 
 
 def test_new_rows_of_a_run_are_written_once(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -242,6 +243,7 @@ def test_ray_chooses_the_gpu(here, monkeypatch):
     """The machine that starts a sweep may have none."""
     sent = []
     monkeypatch.setattr(sweeps, "check_address", lambda address, option: None)
+    monkeypatch.setattr(sweeps, "connected", lambda address: nullcontext())
     monkeypatch.setattr(sweeps, "run_on_ray", lambda function, runs, *_: sent.extend(runs))
     for words, device in (((), "cpu"), (("--device", "cpu"), "cpu"), (("--device", "cuda"), "cuda")):
         sent.clear()
@@ -352,6 +354,11 @@ def test_bad_files_are_refused_before_a_run_starts(here, tmp_path, text, told):
     assert not started and not (tmp_path / "results").exists()
 
 
+def test_a_missing_file_is_told(launch):
+    code, _, err = launch("sweep", "nowhere.toml")
+    assert code == 2 and "there is no file nowhere.toml; name the TOML file of a sweep" in err
+
+
 def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
     code, _, err, _ = here(TOP, "--address", "10.0.0.1")
     assert code == 2 and ("HOST:PORT" in err or "pip install ray" in err)
@@ -359,9 +366,27 @@ def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
         code, _, err, started = here(TOP, "--address", "127.0.0.1:1")
         assert code == 2 and err.count("\n") == 1 and "--address 127.0.0.1:1: there is no Ray cluster" in err
         assert not started and not Path("results").exists()
+        monkeypatch.setattr("ray.init", MagicMock(side_effect=ConnectionError("set `--address` or RAY_ADDRESS")))
+        code, out, err, started = here(TOP, "--address", "auto")
+        assert code == 2 and "--address auto: there is no Ray cluster (none runs on this machine)" in err, err
+        assert not out and not started and not Path("results").exists()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err, _ = here(TOP, "--address", "auto")
     assert code == 2 and "pip install ray" in err
+
+
+def test_the_command_that_watches_has_the_folder_of_results(here, launch, tmp_path):
+    _, out, _, _ = here(TOP + FIXED, "--results", "other place")
+    assert "offpcc sweep s.toml --results 'other place' --watch" in out
+    _, out, _ = launch("sweep", "s.toml", "--watch", "--results", "other place")
+    assert "there is no sweep" not in out
+
+
+def test_a_table_that_is_too_wide_shows_returns_and_states():
+    row = ("1", "pendulum-p-v0", "rsac", "sac " * 30, -150.25, 3.5, 2, 40, "finished", "results/s")
+    line = sweeps._table([dict(zip(sweeps.COLUMNS, row, strict=True))], 80).splitlines()[1]
+    assert len(line) <= 80 and "..." in line and "-150.2" in line and line.endswith("finished")
+    assert "sac " * 30 in sweeps._table([dict(zip(sweeps.COLUMNS, row, strict=True))])
 
 
 def test_the_runs_of_a_sweep_are_one_group(tmp_path, monkeypatch):

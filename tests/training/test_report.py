@@ -308,6 +308,9 @@ def test_offline_runs_have_a_tuning_budget(tmp_path):
     budget = offpcc.report(tmp_path)["tuning_budget"]
     assert [one["algorithm"] for one in budget] == ["iql"]
     np.testing.assert_allclose(budget[0]["expected_best"], seed_statistics.expected_best(np.array(returns)))
+    write_run(tmp_path / "a-v0_from_data" / "iql" / "4", [0.0, 2.0], offline=True, dataset="data.hdf5")
+    table = make_report([tmp_path]).as_markdown().partition("Tuning budget")[2]
+    assert "| k = 1 | k = 2 | k = 3 | k = 4 |" in table, "all four policies, as in the figure"
 
 
 def test_folders_of_the_users_own_are_the_tasks_of_their_runs(tmp_path):
@@ -357,7 +360,7 @@ def test_a_run_without_its_record_is_one_of_its_siblings(tmp_path, capsys):
     (row,) = offpcc.report(tmp_path)["rows"]
     assert row["task"] == "a-v0_from_data" and len(row["scores"]) == 3
     assert main(["plot", str(tmp_path), "--output", str(tmp_path / "curves.png")]) == 0
-    assert "a-v0_from_data iql: test/return 1.0 +- 0.0 over 3 runs" in capsys.readouterr().out
+    assert "a-v0_from_data iql: test/return 1.00 +- 0.00 over 3 runs" in capsys.readouterr().out
 
 
 def test_plot_reads_a_folder_with_runs_of_several_environments(tmp_path, capsys):
