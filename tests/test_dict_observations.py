@@ -211,7 +211,7 @@ def test_the_convolutional_encoder_joins_images_and_vectors():
         (
             "sac",
             dict_task.DictTarget.observation_space,
-            "entries that are images.*choose a convolutional algorithm, such as csac",
+            "entries that are images.*choose a convolutional algorithm, whose name",
         ),
         (
             "csac",

@@ -123,7 +123,9 @@ def build_option_group(group: type[G], options: dict[str, Any]) -> G:
     return group(**{name: options[name] for name in inspect.signature(group).parameters if name in options})
 
 
-def check_actions(algorithm: Any, space: spaces.Space[Any], name: str = "the environment") -> None:
+def check_actions(
+    algorithm: Any, space: spaces.Space[Any], name: str = "the environment", are_recorded: bool = False
+) -> None:
     """Raise if an algorithm is for another kind of actions than those of `name`.
 
     Raises:
@@ -132,7 +134,9 @@ def check_actions(algorithm: Any, space: spaces.Space[Any], name: str = "the env
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
         how = "actions.astype(int), or actions.argmax(1) of one-hot ones"
-        hint = f"; recorded actions are discrete if they are whole numbers: {how}" * algorithm.is_discrete
+        hint = f"; recorded actions are discrete if they are whole numbers: {how}" * (
+            algorithm.is_discrete and are_recorded
+        )
         raise UserError(
             f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose "
             f"{other_kind(algorithm)}, or another algorithm for these{hint}"

@@ -629,7 +629,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     observations, actions = seen
     assert isinstance(observations, spaces.Box) and isinstance(actions, ActionSpace)
     if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
-        check_actions(algorithm_class, actions, spec.env or (data.name if data else "the data"))
+        named = spec.env or (data.name if data else "the data")
+        check_actions(algorithm_class, actions, named, are_recorded=data is not None)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         own = with_memory(algorithm_class, spec)
         algorithm = algorithm_class(observations, actions, device=spec.device, seed=spec.seed, **own)

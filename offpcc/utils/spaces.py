@@ -411,7 +411,8 @@ def _vector_size(key: str, space: spaces.Space[Any]) -> int:
     if space.dtype is not None and space.dtype.kind == "U":
         raise UserError(
             f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out by "
-            f"gymnasium.FilterObservation, or bind make.wrappers = [@OneHotGrid] for MiniGrid's view without it"
+            f"gymnasium.FilterObservation, or take OneHotGrid for MiniGrid's view without it: make.wrappers = "
+            f"[@OneHotGrid], and in Python offpcc.make(NAME, wrappers=[OneHotGrid])"
         )
     raise UserError(
         f"the entry {key!r} of a Dict observation is {space}, but an entry has to be a Box, Discrete, MultiDiscrete or "
