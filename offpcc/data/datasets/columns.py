@@ -28,7 +28,6 @@ OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
 UNREAD = {  # names of other libraries whose arrays are not read, and our column
     **dict.fromkeys(("truncated", "truncateds", "timeout", "time_outs"), "truncations"),
     **dict.fromkeys(("next_obs", "next_observation", "obs_next"), "next_observations"),
-    "episode_terminals": "truncations, without the terminations",
 }
 RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
 SAY_WHERE_IT_ENDED = (

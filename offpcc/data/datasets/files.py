@@ -1,4 +1,4 @@
-"""Reading of data files: HDF5 in D4RL's format, and NPZ with the same keys.
+"""Reading of data files: HDF5 in D4RL's format or in d3rlpy's, and NPZ with D4RL's keys.
 
 A file may be damaged, or come from somebody else. So nothing in it is executed, no other file is read, sizes are
 checked before memory is allocated, and every fault is one `UserError`.
@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,7 @@ from gymnasium import spaces
 
 from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
+from offpcc.data.datasets.d3rlpy import EpisodeArrays, add_truncations, holds_episodes, version_notices
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.dict_columns import DictColumn
 from offpcc.data.datasets.frame_stacks import FRAMES
@@ -85,6 +87,7 @@ def read_dataset_file(
         frames = file.column(FRAMES) if FRAMES in found and "observations" not in found else None
         groups = {key: names for key in OBSERVED if (names := file.names_below(key))}  # of Dict observations
         columns = {key: file.column(key) for key in KEYS if key in found and key not in groups}
+        add_truncations(columns, file.column, found)
         space = None if observation_space is None else PackedDict(observation_space)
         if space is not None and "observations" not in groups:
             raise UserError(f"{given or path}: observations are no group of entries; leave observation_space out")
@@ -100,7 +103,8 @@ def read_dataset_file(
         info = DatasetInfo(*own, memory_limit=memory_limit)
         if frames is not None:
             return Dataset.from_frames(columns, frames, info, printable(found))
-        return Dataset.from_columns(columns, info, printable(found))
+        data = Dataset.from_columns(columns, info, printable(found))
+        return replace(data, notices=(*data.notices, *version_notices(found)))
 
 
 def read_value(path: Path, group: str, name: str, most_bytes: int | None = None) -> Any:
@@ -121,14 +125,19 @@ def read_everything(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays]:
+def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
     """Open a file for reading, and turn exceptions into one `UserError`."""
     try:
         check_regular(path)
         if h5py.is_hdf5(path):
             # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
             with h5py.File(path, "r", rdcc_nbytes=0) as file:
-                yield HDF5Arrays(file, path)
+                arrays = HDF5Arrays(file, path)
+                if holds_episodes(arrays):
+                    yield EpisodeArrays(arrays)
+                else:
+                    check_count(len(file) + len(file.attrs), path)
+                    yield arrays
         else:
             with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
                 yield NPZArrays(archive, path)
@@ -179,9 +188,13 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
 
 
 def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
-    """Raise if a size exceeds a limit or the free memory."""
-    if most_bytes is not None and declared > most_bytes:
-        raise UserError(f"{what} would be {declared:,} bytes, more than {most_bytes:,}; correct it, or leave it out")
+    """Raise if a size exceeds a limit, or the free memory if there is no limit."""
+    if most_bytes is not None:
+        if declared > most_bytes:
+            raise UserError(
+                f"{what} would be {declared:,} bytes, more than {most_bytes:,}; correct it, or leave it out"
+            )
+        return  # limits are small, and asking for the free memory takes time
     available = available_bytes()
     if available is not None and declared > available:
         raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")
@@ -201,7 +214,10 @@ class HDF5Arrays:
 
     def __init__(self, file: h5py.File, path: Path) -> None:
         self.file, self.path = file, path
-        check_count(len(file) + len(file.attrs), path)
+
+    def has(self, name: str) -> bool:
+        """Check whether something has this name at the top of the file, without following a link."""
+        return name in self.file
 
     def names(self) -> list[str]:
         """Return the names at the top of the file."""

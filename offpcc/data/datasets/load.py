@@ -49,8 +49,8 @@ def load_dataset(
     """Load a dataset.
 
     Args:
-        source: an HDF5 or NPZ file; ``minari:ID``; or a name. A name is searched in ``$OFFPCC_DATASETS``,
-            ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and downloaded if it is a D4RL name.
+        source: an HDF5 or NPZ file, also one of d3rlpy; ``minari:ID``; or a name. A name is searched in
+            ``$OFFPCC_DATASETS``, ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and downloaded if it is a D4RL name.
         max_episode_steps: the time limit of the recorded environment, for data without truncations. By default D4RL's
             limit for a D4RL name.
         action_range: lowest and highest action of the recorder, which are scaled to -1 and 1, for data that does not

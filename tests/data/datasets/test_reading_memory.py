@@ -62,6 +62,7 @@ CASES = {
     "one chunk": (150_000, (11,), "f8", "f8", "f8", 200, True),
     "npz by columns": (150_000, (11,), "f8", "f8", "f8", 200, True),
     "images": (3_000, (64, 64, 3), "u1", "f4", "?", 100, True),
+    "d3rlpy": (100_000, (11,), "f8", "f8", "?", 20, False),
 }
 
 
@@ -83,10 +84,25 @@ def write(path, name, scale=1.0):
     if "npz" in name:
         np.savez(path, **{key: np.asfortranarray(column) for key, column in given.items()})
         return
+    if name == "d3rlpy":
+        write_episodes(path, given, length)
+        return
     chunked = {"compression": "gzip", "compression_opts": 1} if name == "one chunk" else {}
     with h5py.File(path, "w") as file:
         for key, column in given.items():
             file.create_dataset(key, data=column, **chunked | ({"chunks": column.shape} if chunked else {}))
+
+
+def write_episodes(path, given, length):
+    """Write each episode on its own, as d3rlpy does."""
+    number = len(given["rewards"]) // length
+    with h5py.File(path, "w") as file:
+        file["columns"], file["num_episodes"] = ["observations", "actions", "rewards", "terminated"], number
+        for episode in range(number):
+            rows = slice(episode * length, (episode + 1) * length)
+            for key in ("observations", "actions", "rewards"):
+                file[f"{key}_{episode}"] = given[key][rows].reshape(length, -1)
+            file[f"terminated_{episode}"] = True
 
 
 def declared(path):
