@@ -22,6 +22,7 @@ from rich.text import Text
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
+from offpcc.cli import zoo
 from offpcc.cli.check_dataset import check_dataset, print_findings
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
@@ -325,7 +326,7 @@ def run_evaluate(
         print(json.dumps(summarize_evaluation(env, file, results, range(seed, seed + episodes)), indent=2))
         return 0
     print(f"{file} in {add_simulator_version(env)}")
-    tell_returns(env, results)
+    print(overview(results, env))
     return 0
 
 
@@ -492,8 +493,6 @@ def find_actor(
     """
     file = as_path(given)
     if not str(given) or not file.exists():
-        from offpcc.cli import zoo  # which imports this module
-
         if str(given) in zoo.entries():
             raise UserError(
                 f"there is no {shown(given)} in this folder; it is an agent of the zoo, which `offpcc zoo get {given}` "
@@ -550,11 +549,6 @@ def run_export(
     print(f"checked   on random observations: actions in [-1, 1] differ by at most {done.difference:.1e}")
     print(f"one step  {done.latency.exported:.0f} us, in offpcc {done.latency.actor:.0f} us (medians, one thread)")
     return 0
-
-
-def tell_returns(env: str, results: list[EpisodeResult]) -> None:
-    """Print mean and spread of returns, with D4RL's score if there is one."""
-    print(overview(results) + format_score(env, sum(result.episode_return for result in results) / len(results)))
 
 
 def add_simulator_version(env: str) -> str:

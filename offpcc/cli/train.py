@@ -9,13 +9,13 @@ from typing import Any
 
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import add_simulator_version, reject_unused_options, tell_returns
+from offpcc.cli.commands import add_simulator_version, reject_unused_options
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import format_episodes, record_episodes, watch_episodes
+from offpcc.training.evaluation import format_episodes, overview, record_episodes, watch_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
@@ -249,5 +249,5 @@ def show(options: TrainOptions, run_id: int) -> None:
             actor, make_env, num_episodes, folder.videos, longest_episode=episode_options()
         )
     print(*format_episodes(results), sep="\n")
-    tell_returns(env, results)
+    print(overview(results, env))
     print(*videos, sep="\n", end="\n" * bool(videos))

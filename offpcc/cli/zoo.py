@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.algorithms.agent import BEST, load_actor
-from offpcc.cli.commands import tell_returns
 from offpcc.config import loading
 from offpcc.config.bindings import nearest
 from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import format_episodes, record_episodes, watch_episodes
+from offpcc.training.evaluation import format_episodes, overview, record_episodes, watch_episodes
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -121,7 +120,7 @@ def play_zoo_agent(name: str, out: Path | None, episodes: int) -> None:
             print("there is no screen here, so the episodes are recorded instead")
         results, videos = record_episodes(actor, make_env, episodes, out or Path(), name, episode_options())
     print(*format_episodes(results), sep="\n")
-    tell_returns(facts["env"], results)
+    print(overview(results, facts["env"]))
     print(*videos, sep="\n", end="\n" * bool(videos))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, PackedDict, Step
+from offpcc.data.offline import format_score
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded
@@ -264,12 +265,13 @@ def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
         yield f"episode {number}: return {shown}, {result.length} steps"
 
 
-def overview(results: list[EpisodeResult]) -> str:
-    """Return mean and spread of the results as one line of text."""
+def overview(results: list[EpisodeResult], env: str | None = None) -> str:
+    """Return mean and spread of the results as one line of text, with D4RL's score if `env` has one."""
     returns = np.array([result.episode_return for result in results])
     lengths = np.mean([result.length for result in results])
+    score = "" if env is None else format_score(env, float(returns.mean()))
     decimals = return_decimals(*returns)
     figures = {"mean": returns.mean(), "s.d.": returns.std(), "median": np.median(returns)}
     figures |= {"min": returns.min(), "max": returns.max()}
     text = ", ".join(f"{name} {figure:.{decimals}f}" for name, figure in figures.items())
-    return f"return over {len(results)} episodes: {text}; mean length {lengths:.0f}"
+    return f"return over {len(results)} episodes: {text}; mean length {lengths:.0f}{score}"
