@@ -117,9 +117,10 @@ def run_check(
         UserError: there is nothing to check, an option has no effect, or something cannot be read.
     """
     if folder is not None:
-        if folder.suffix in (".hdf5", ".npz"):
+        if folder.suffix in (".hdf5", ".h5", ".npz"):
             raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
         if not folder.exists():
+            refuse_name_of_zoo(folder)
             raise UserError(f"there is no run {shown(folder)}; an environment is given by --env {folder}")
         unused = {
             "dataset": dataset,
@@ -493,11 +494,7 @@ def find_actor(
     """
     file = as_path(given)
     if not str(given) or not file.exists():
-        if str(given) in zoo.entries():
-            raise UserError(
-                f"there is no {shown(given)} in this folder; it is an agent of the zoo, which `offpcc zoo get {given}` "
-                f"copies here"
-            )
+        refuse_name_of_zoo(given)
         raise UserError(
             f"there is no actor {shown(given)}; give a run's folder, such as results/ENV/ALGO/1, or an actor's "
             f"file{or_else}"
@@ -505,6 +502,15 @@ def find_actor(
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
     loading.load_for_actor(config, run.config, modules)
     return run, file / run.actor().name if file.is_dir() else file
+
+
+def refuse_name_of_zoo(given: str | Path) -> None:
+    """Raise if the user named an agent of the zoo that is not in the working directory."""
+    if str(given) in zoo.entries():
+        raise UserError(
+            f"there is no {shown(given)} in this folder; it is an agent of the zoo, which `offpcc zoo get {given}` "
+            f"copies here"
+        )
 
 
 def run_export(

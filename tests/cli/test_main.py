@@ -149,6 +149,7 @@ def test_bad_input_gets_one_clear_message_and_leaves_nothing(launch, tmp_path, a
         (["evaluate", "RUN/checkpoint.pt", "--env", "pendulum-p-v0"], ["checkpoint.pt", "'actor'"]),
         (["evaluate", "RUN", "--env", "pendulum-v0"], ["(3,)", "(2,)"]),
         (["evaluate", "RUN/actor_best.pt"], ["--env"]),
+        (["check", "pendulum-p"], ["an agent of the zoo", "`offpcc zoo get pendulum-p`"]),
         (["evaluate", "pendulum-p"], ["an agent of the zoo", "`offpcc zoo get pendulum-p`"]),
         (["evaluate", "NOWHERE"], ["NOWHERE", "there is no actor", "a run's folder"]),
         (["plot", "RUN", "--output", "curves.xyz"], ["curves.xyz"]),
