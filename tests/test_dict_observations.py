@@ -211,7 +211,7 @@ def test_the_convolutional_encoder_joins_images_and_vectors():
         (
             "sac",
             dict_task.DictTarget.observation_space,
-            "entries that are images.*choose a convolutional algorithm, whose name",
+            "entries that are images.*choose the convolutional algorithm, with a c",
         ),
         (
             "csac",

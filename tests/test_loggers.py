@@ -26,7 +26,7 @@ from offpcc.training.loggers import (
     WandbLogger,
     tracking_wanted,
 )
-from offpcc.training.loggers.console import standard_console
+from offpcc.training.loggers.console import return_decimals, standard_console
 
 COLUMNS = ["epoch", "step", "train/return", "test/return"]
 PROGRESS = Progress(
@@ -214,6 +214,11 @@ logger.close()
 """
         done = run_python(code)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("mean", "decimals"), [(0.44, 2), (-9.99, 2), (10.0, 1), (-150.0, 1), (math.nan, 1)])
+def test_small_returns_have_two_decimals(mean, decimals):
+    assert return_decimals(mean) == decimals
 
 
 class TestConsoleLogger:

@@ -197,7 +197,7 @@ def faults(run: Path, status: str, progress: Progress) -> str:
     elif status != "finished":
         since = time.strftime("%d %B %Y, %H:%M", time.localtime((run / "progress.csv").stat().st_mtime))
         found.append(f"The run is not finished (status: {status}). Its table is of {since}.")
-    if dropped := int(max(progress.get("train/dropped_episodes", []), default=0)):
+    if dropped := int(max((x for x in progress.get("train/dropped_episodes", ()) if x > 0), default=0)):
         found.append(f"{dropped} unfinished episodes were dropped, because the processes that played them were lost.")
     if (run / "bad_batch.pt").exists():
         found.append("A loss was NaN or infinite; `bad_batch.pt` holds the batch.")

@@ -134,7 +134,7 @@ def record_dataset(
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
     words += ["--config", config or settings]
-    if config is None and actor != RANDOM:
+    if actor != RANDOM:
         words += wrapped_as(facts["config"])
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
@@ -193,10 +193,11 @@ def made_by(env: str) -> str:
 
 def wrapped_as(bindings: str) -> list[str]:
     """Return the options of a training that makes an environment with these bindings, such as its wrappers."""
-    bound = {name: value for name, value in loading.values(bindings).items() if value not in ("None", "()", "[]")}
-    if not any(name.startswith("make.") for name in bound):
+    bound = loading.values(bindings)
+    idle = {name for name, value in bound.items() if name.startswith("make.") and value in ("None", "()", "[]")}
+    if all(name in idle for name in bound if name.startswith("make.")):
         return []
-    return ["--gin", *(f"{name} = {value}" for name, value in bound.items())]
+    return ["--gin", *(f"{name} = {value}" for name, value in bound.items() if name not in idle)]
 
 
 def record(

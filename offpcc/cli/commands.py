@@ -261,7 +261,7 @@ def run_report(
 def describe_losses(losses: Sequence[Loss]) -> str:
     """Return drop and regret of runs that went on in their environment: means over the runs, and each drop."""
     drops, regrets = [one.drop for one in losses], [one.regret for one in losses if not math.isnan(one.regret)]
-    decimals = return_decimals(*drops)
+    decimals = return_decimals(float(np.mean(drops)))
     each = f" ({', '.join(f'{drop:.{decimals}f}' for drop in drops)})" if len(drops) > 1 else ""
     of = "normalised scores" if losses[0].has_score else "returns scaled from the first (0) to the best (1) of a run"
     regret = f"{np.mean(regrets):.3f}, of {of}" if regrets else "unknown, as no test was better than the first"
@@ -366,7 +366,7 @@ def play_forever(
             print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")
             for name, values in zip(("return", "length"), zip(*results, strict=True), strict=True):
                 figures = {"mean": np.mean(values), "s.d.": np.std(values), "min": min(values), "max": max(values)}
-                decimals = return_decimals(*values) if name == "return" else 1
+                decimals = return_decimals(float(np.mean(values))) if name == "return" else 1
                 print(f"{name}: {', '.join(f'{what} {figure:.{decimals}f}' for what, figure in figures.items())}")
         else:
             print("stopped before the first episode ended")
@@ -508,8 +508,8 @@ def refuse_name_of_zoo(given: str | Path) -> None:
     """Raise if the user named an agent of the zoo that is not in the working directory."""
     if str(given) in zoo.entries():
         raise UserError(
-            f"there is no {shown(given)} in this folder; it is an agent of the zoo, which `offpcc zoo get {given}` "
-            f"copies here"
+            f"there is no {shown(given)} in this folder; it is an agent of the zoo: copy it here with `offpcc zoo get "
+            f"{given}`"
         )
 
 

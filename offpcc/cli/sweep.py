@@ -21,7 +21,7 @@ from rich.text import Text
 
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import OutOfTimeError, run_in_processes
-from offpcc.cli.messages import TrainOptions, default_config
+from offpcc.cli.messages import TrainOptions, default_config, program
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import connected, run_on_ray
 from offpcc.cli.train import find_folder, make_spec, run_train
@@ -101,7 +101,8 @@ def run_sweep(
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
         print(_table(_rows(settings, root, failed)))
         return 0
-    cluster = nullcontext() if address is None else connected(address)  # before anything is written
+    is_on_ray = address is not None and _waits(plan, settings, root, {} if retry else failed)
+    cluster = connected(address) if is_on_ray and address else nullcontext()  # before anything is written
     explained = explain_disk_errors(root, "and run the same command again", "")
     with cluster, explained, closing(FolderLock(root)) as lock:
         root.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def run_sweep(
                 runs = _todo(alive, limit, root, failed, _left(plan, settings))
                 if address is not None:
                     runs = [(name, {**given, "device": device or "cpu"}) for name, given in runs]
-                _train(runs, settings, root, failed, jobs, address is not None, deadline)
+                _train(runs, settings, root, failed, jobs, is_on_ray, deadline)
         except OutOfTimeError as spent:
             _write(root, settings, failed)
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
@@ -133,22 +134,24 @@ def run_sweep(
 
 def _watching(plan: Sweep, results: Path | str | None) -> str:
     """Return the command that shows the table of a sweep."""
-    words = ["offpcc", "sweep", str(plan.file), *(["--results", str(results)] if results else []), "--watch"]
-    return shlex.join(words)
+    where = results or os.environ.get("OFFPCC_RESULTS")  # another terminal may not have the variable
+    return shlex.join([*program(), "sweep", str(plan.file), *(["--results", str(where)] if where else []), "--watch"])
 
 
 def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
     """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
     console = Console()
     if not root.exists():
-        print(f"there is no sweep in {root} yet; if it has another folder of results, stop this and give --results")
+        print(
+            f"there is no sweep in {root} yet; if the sweep uses another folder, press Ctrl-C and add --results FOLDER"
+        )
     if not console.is_terminal:
         console = Console(width=1_000)  # do not cut lines of a file
     with Live(console=console, auto_refresh=False) as live:
         while True:
             failed = _read_failed(root, settings)
-            rows, left = _rows(settings, root, failed), _left(plan, settings)
-            waits = any(_todo(alive, limit, root, failed, left) for alive, limit in _rungs(plan, settings))
+            rows = _rows(settings, root, failed)
+            waits = _waits(plan, settings, root, failed)
             states = [_status(run, root, failed) for one in settings for run in one.runs]
             is_over = not waits and "unfinished" not in states
             places = {str(one.runs[0].siblings): one for one in settings}
@@ -278,6 +281,12 @@ def _todo(
     return runs
 
 
+def _waits(plan: Sweep, settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> bool:
+    """Check whether a run still needs training."""
+    left = _left(plan, settings)
+    return any(_todo(alive, limit, root, failed, left) for alive, limit in _rungs(plan, settings))
+
+
 def _left(plan: Sweep, settings: Sequence[Setting]) -> float:
     """Return the epochs that are left. A run that has begun counts whole, so a sweep that was killed goes on alike."""
     if plan.total_epochs is None:
@@ -378,7 +387,8 @@ def _state_of(setting: Setting) -> str:
     known = [value for run in setting.runs if not math.isnan(value := _return_at(run, math.inf))]
     least, most = min(reached), max(reached)
     epochs = f"epoch {least if least == most else f'{least}-{most}'} of {setting.epochs}"
-    return epochs + (f", return {np.mean(known):.{return_decimals(*known)}f}" if known else "")
+    mean = float(np.mean(known)) if known else math.nan
+    return epochs + (f": {mean:.{return_decimals(mean)}f}" if known else "")
 
 
 def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting]:
@@ -431,18 +441,18 @@ def _table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
     If they are wider than `width`, the texts of settings and then of tasks are cut.
     """
 
-    def text(value: Any) -> str:
+    def text(value: Any, row: Mapping[str, Any]) -> str:
         if isinstance(value, float):
-            return f"{value:.{return_decimals(value)}f}"
+            return f"{value:.{return_decimals(row['return'])}f}"
         return "-" if value is None else str(value)
 
-    cells = [[*COLUMNS[:-1]], *([text(row[name]) for name in COLUMNS[:-1]] for row in rows)]
+    cells = [[*COLUMNS[:-1]], *([text(row[name], row) for name in COLUMNS[:-1]] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for name in ("setting", "task"):
         column = COLUMNS.index(name)
         excess = 0 if width is None else sum(widths) + 2 * (len(widths) - 1) - width
         if excess > 0:
-            widths[column] = max(widths[column] - excess, NARROWEST)
+            widths[column] = min(widths[column], max(widths[column] - excess, NARROWEST))
             for line in cells:
                 line[column] = _cut(line[column], widths[column])
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)

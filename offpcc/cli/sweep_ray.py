@@ -1,5 +1,7 @@
 """`offpcc sweep --address`: trains each run of a sweep as a task of a Ray cluster."""
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +23,9 @@ def connected(address: str) -> Iterator[None]:
     Raises:
         UserError: there is no cluster at the address.
     """
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # Ray merges similar lines, such as those of two seeds
+    if sys.stdout is None or not sys.stdout.isatty():
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     connect(address, "--address")
     import ray
 

@@ -159,16 +159,17 @@ def train_one(options: TrainOptions, run_id: int) -> None:
 
 
 def _spec_of_run(options: TrainOptions, folder: RunFolder) -> RunSpec:
-    """Return the description of a run; an error in the settings of a run of another version names this version."""
+    """Return the description of a run; an error in the config of a run of another version names this version."""
     try:
         return make_spec(options, folder)
     except UserError as error:
         made_by = folder.version()
-        if not options.resume or made_by in (None, __version__):
+        is_of_run = error.message.startswith(str(folder.config))
+        if not is_of_run or made_by in (None, __version__):
             raise
         raise UserError(
-            f"{error.message}. offpcc {made_by} made this run, and this is offpcc {__version__}: install that version "
-            f"to go on with the run"
+            f"{error.message.rstrip('.')}; offpcc {made_by} made this run, and this is offpcc {__version__}, so "
+            f"install that version to continue the run"
         ) from error
 
 

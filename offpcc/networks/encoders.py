@@ -207,8 +207,9 @@ def vector_dim(shape: tuple[int, ...]) -> int:
     if has_images(shape):
         fault = f"of shape {shape} are images" if len(shape) == 3 else "have entries that are images"
         raise UnsuitedEncoderError(
-            f"observations {fault} and need a convolutional encoder: choose a convolutional algorithm, whose name "
-            f"begins with c, or bind an encoder, or Recurrent.feature_extractor, to @Convolutional"
+            f"observations {fault} and need a convolutional encoder: choose the convolutional algorithm, with a c "
+            f"before its name, such as csac for sac, or bind an encoder, or Recurrent.feature_extractor, to "
+            f"@Convolutional"
         )
     return torch.Size(shape).numel()
 

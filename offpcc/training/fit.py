@@ -312,6 +312,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
                 bound = checkpoint.get("bound")
         if spec.save_dataset is not None:
             experiment.check_recording(spec.save_dataset, resume)
+        if checkpoint is None and isinstance(experiment.interaction, RemoteInteraction):
+            messages.append(RESUMES_ANEW)
         if checkpoint is None and spec.start_from is not None:
             messages += continue_run(spec, experiment)
         elif checkpoint is None and spec.init is not None:
@@ -805,7 +807,7 @@ def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
 
 
 def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Return warnings about a memory that is too long, updates that will not happen, and a resume that is not exact."""
+    """Return warnings about a memory that is too long, and about updates that will not happen."""
     training = spec.training
     num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
     plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
@@ -814,7 +816,6 @@ def _warnings(spec: RunSpec, experiment: Experiment) -> list[str]:
         explain_no_updates(*plan),
         experiment.algorithm.updates_warning(planned_updates(*plan)),
         explain_rare_policy_updates(spec, experiment),
-        RESUMES_ANEW if isinstance(experiment.interaction, RemoteInteraction) else "",
     )
     return [*filter(None, warned)]
 

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 
 from offpcc.utils import signals
@@ -48,9 +47,6 @@ def connect(address: str, option: str) -> None:
         UserError: Ray is not installed, or there is no cluster at the address.
     """
     check_address(address, option)
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # Ray would leave out lines that are alike, as those of two seeds are
-    if not sys.stdout.isatty():
-        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     import ray
 
     passed_on = {name: value for name, value in os.environ.items() if name.startswith(("OFFPCC_", "WANDB_", "D4RL_"))}
@@ -59,11 +55,13 @@ def connect(address: str, option: str) -> None:
     try:
         ray.init(address=address, runtime_env={"env_vars": passed_on}, logging_level=logging.WARNING)
     except Exception as error:
-        is_missing = address == "auto" and isinstance(error, ConnectionError)
+        is_here = address == "auto" and not os.environ.get("RAY_ADDRESS")
+        is_missing = is_here and isinstance(error, ConnectionError) and "find any running" in str(error)
         cause = ConnectionError("none runs on this machine") if is_missing else error  # Ray's names other options
         raise _unreachable(address, option, cause) from error
-    for number, handler in handlers.items():  # only the main thread may set them
-        signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
+    finally:
+        for number, handler in handlers.items():  # only the main thread may set them
+            signal.signal(number, handler)  # Ray replaces that of SIGTERM by one that ends the process at once
 
 
 def _unreachable(address: str, option: str, error: Exception) -> UserError:

@@ -411,8 +411,8 @@ def _vector_size(key: str, space: spaces.Space[Any]) -> int:
     if space.dtype is not None and space.dtype.kind == "U":
         raise UserError(
             f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out by "
-            f"gymnasium.FilterObservation, or take OneHotGrid for MiniGrid's view without it: make.wrappers = "
-            f"[@OneHotGrid], and in Python offpcc.make(NAME, wrappers=[OneHotGrid])"
+            f"gymnasium.FilterObservation. For MiniGrid, the wrapper OneHotGrid leaves it out: bind make.wrappers = "
+            f"[@OneHotGrid], or in Python pass wrappers=[offpcc.envs.wrappers.OneHotGrid]"
         )
     raise UserError(
         f"the entry {key!r} of a Dict observation is {space}, but an entry has to be a Box, Discrete, MultiDiscrete or "

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import math
 import re
 import shutil
 import signal
@@ -53,7 +54,7 @@ def test_faults_are_told(tmp_path):
     (stopped / "bad_batch.pt").touch()
     (stopped / "environment_faults.txt").write_text("Traceback: the robot fell\n")
     assert faults(fine, "finished", {}) == ""
-    told = faults(stopped, "stopped", {"train/dropped_episodes": [0.0, 2.0]})
+    told = faults(stopped, "stopped", {"train/dropped_episodes": [math.nan, 0.0, 2.0]})
     assert (
         "stopped before its end" in told
         and "NaN" in told

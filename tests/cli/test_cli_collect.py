@@ -90,6 +90,9 @@ def test_the_next_command_has_the_wrappers_of_the_run(here, capsys):
     words = shlex.split(capsys.readouterr().out.splitlines()[-1])
     bound = words[words.index("--gin") + 1 :]
     assert bound == ["DropIndices.indices = (2,)", "make.wrappers = [@DropIndices]"]
+    (here / "mine.gin").write_text("SAC.lr = 0.5\n")
+    run("mine.hdf5", env="pendulum-v0", actor=str(folder), steps=9, config="mine.gin")
+    assert "make.wrappers = [@DropIndices]" in shlex.split(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.parametrize(

@@ -702,3 +702,18 @@ def test_the_entry_point_names_both_tables():
     assert launch.ALGORITHMS is ALGORITHMS and launch.ENVIRONMENTS is ENVIRONMENTS
     with pytest.raises(AttributeError, match=r"offpcc\.launch"):
         launch.NOTHING
+
+
+def test_an_error_in_the_config_of_a_run_of_another_version_names_it(launch, tmp_path):
+    run = tmp_path / "results" / "pendulum-v0" / "sac" / "1"
+    run.mkdir(parents=True)
+    (run / "config.gin").write_text("SAC.old_thing = 3\n")
+    (run / "progress.csv").write_text("step,epoch\n")
+    facts = {"env": "pendulum-v0", "algo": "sac", "run_id": 1, "versions": {"offpcc": "0.0.9"}}
+    (run / "run.json").write_text(json.dumps(facts))
+    words = ("--env", "pendulum-v0", "--algo", "sac", "--run_id", "1", "--resume")
+    code, _, err = launch(*words)
+    assert code == 2 and "no parameter 'old_thing'" in err and "; offpcc 0.0.9 made this run" in err, err
+    (run / "config.gin").write_text("SAC.lr = 1e-3\n")
+    code, _, err = launch(*words, "--gin", "SAC.lrr=1")
+    assert code == 2 and "did you mean lr" in err and "0.0.9" not in err, "this fault has nothing to do with versions"

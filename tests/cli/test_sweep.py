@@ -366,7 +366,9 @@ def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
         code, _, err, started = here(TOP, "--address", "127.0.0.1:1")
         assert code == 2 and err.count("\n") == 1 and "--address 127.0.0.1:1: there is no Ray cluster" in err
         assert not started and not Path("results").exists()
-        monkeypatch.setattr("ray.init", MagicMock(side_effect=ConnectionError("set `--address` or RAY_ADDRESS")))
+        monkeypatch.setattr(
+            "ray.init", MagicMock(side_effect=ConnectionError("Could not find any running Ray; set `--address`"))
+        )
         code, out, err, started = here(TOP, "--address", "auto")
         assert code == 2 and "--address auto: there is no Ray cluster (none runs on this machine)" in err, err
         assert not out and not started and not Path("results").exists()
@@ -377,15 +379,54 @@ def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
 
 def test_the_command_that_watches_has_the_folder_of_results(here, launch, tmp_path):
     _, out, _, _ = here(TOP + FIXED, "--results", "other place")
-    assert "offpcc sweep s.toml --results 'other place' --watch" in out
+    assert " sweep s.toml --results 'other place' --watch" in out
     _, out, _ = launch("sweep", "s.toml", "--watch", "--results", "other place")
     assert "there is no sweep" not in out
+
+
+def test_a_folder_without_a_sweep_is_told(here, launch, tmp_path, monkeypatch):
+    (tmp_path / "s.toml").write_text(TOP + FIXED)
+    stop = SimpleNamespace(monotonic=time.monotonic, sleep=MagicMock(side_effect=signals.Interrupted(2)))
+    monkeypatch.setattr(sweeps, "time", stop)
+    code, out, _ = launch("sweep", "s.toml", "--watch", "--results", "nowhere")
+    assert code == 0 and "there is no sweep in" in out and "add --results FOLDER" in out
+
+
+def test_a_finished_sweep_needs_no_cluster(here, monkeypatch):
+    assert here(TOP + FIXED)[0] == 0
+    monkeypatch.setattr(sweeps, "check_address", lambda address, option: None)
+    monkeypatch.setattr(sweeps, "connected", MagicMock(side_effect=UserError("there is no Ray cluster")))
+    code, out, err, started = here(TOP + FIXED, "--address", "auto")
+    assert code == 0 and "finished" in out and not started, err
+
+
+def test_one_connection_serves_all_rungs_and_is_closed(here, monkeypatch):
+    calls = []
+    monkeypatch.setattr(sweeps, "check_address", lambda address, option: None)
+    monkeypatch.setattr(sweep_ray, "connect", lambda *given: calls.append("connect"))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(shutdown=lambda: calls.append("shutdown")))
+
+    def train(function, runs, ended, deadline):
+        calls.append(len(runs))
+        for name, arguments in runs:
+            ended(name, function(**arguments))
+
+    monkeypatch.setattr(sweeps, "run_on_ray", train)
+    assert here(TOP + FIXED + GRID + HALVING, "--address", "auto")[0] == 0
+    assert calls == ["connect", 4, 2, "shutdown"]
+    calls.clear()
+    monkeypatch.setattr(sweeps, "run_on_ray", MagicMock(side_effect=UserError("lost")))
+    assert here(TOP.replace("2", "3") + FIXED, "--address", "auto")[0] == 2
+    assert calls == ["connect", "shutdown"]
 
 
 def test_a_table_that_is_too_wide_shows_returns_and_states():
     row = ("1", "pendulum-p-v0", "rsac", "sac " * 30, -150.25, 3.5, 2, 40, "finished", "results/s")
     line = sweeps._table([dict(zip(sweeps.COLUMNS, row, strict=True))], 80).splitlines()[1]
     assert len(line) <= 80 and "..." in line and "-150.2" in line and line.endswith("finished")
+    short = ("1", "cp-v0", "rsac", "lr=1", -150.25, 3.5, 2, 40, "epoch 12-14 of 40: -150.2", "results/s")
+    table = [dict(zip(sweeps.COLUMNS, short, strict=True))]
+    assert sweeps._table(table, 40) == sweeps._table(table), "columns do not become wider"
     assert "sac " * 30 in sweeps._table([dict(zip(sweeps.COLUMNS, row, strict=True))])
 
 

@@ -325,7 +325,7 @@ def test_a_front_sees_each_observation_and_may_have_extras_of_its_own():
 
 
 def test_images_without_convolutions_are_refused():
-    with pytest.raises(UserError, match=r"\(3, 84, 84\).*convolutional.*begins with c"):
+    with pytest.raises(UserError, match=r"\(3, 84, 84\).*convolutional.*csac for sac"):
         Identity(InputShape((3, 84, 84), 1))
     with pytest.raises(UserError, match="images"):
         Recurrent(InputShape((3, 84, 84), 1))

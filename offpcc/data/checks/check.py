@@ -159,7 +159,8 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         *(finding for left in noticed.values() for finding in left),
     ]
     advice: list[Finding] = []
-    if not any(finding.level == FAULT for finding in findings):  # else the data may say something else once corrected
+    is_unclear = any(finding.level == FAULT for finding in findings) or _may_be_numbers(data, bounds)
+    if not is_unclear:  # else the data may say something else once corrected
         space = recorded.observation_space
         agents = recorded.without_states().as_numbers()
         is_vector = not is_image(agents.observations.shape[1:])
@@ -305,6 +306,13 @@ def _constant(spreads: Sequence[Spread], noun: str) -> str:
     return f"{some} never change{'s' if len(places) == 1 else ''} ({', '.join(runs)})"
 
 
+def _may_be_numbers(data: Dataset, action_bounds: Range | None) -> bool:
+    """Check whether discrete actions of unknown number are so many that they may be continuous."""
+    if not data.discrete_actions or data.action_range is not None or action_bounds is not None:
+        return False
+    return data.choices()[1] > MOST_CHOICES
+
+
 def _actions(
     data: Dataset, spreads: Sequence[Spread], noticed: Sequence[Finding], action_bounds: Range | None
 ) -> list[Finding]:
@@ -312,16 +320,16 @@ def _actions(
     found = [*noticed]
     if data.discrete_actions:
         first, num = data.choices(action_bounds)
-        shares = np.bincount(data.actions[:, 0].astype(np.int64) - first, minlength=num) / data.num_steps
-        shown = [f"{share:.1%}" for share in shares[:MOST_SHOWN]] + ["..."] * (num > MOST_SHOWN)
-        text = f"{num:,} discrete ones from {first} on, with shares of {', '.join(shown)}"
-        if data.action_range is None and action_bounds is None and num > MOST_CHOICES:
+        if _may_be_numbers(data, action_bounds):
             text = f"whole numbers from {first} to {first + num - 1}, which are taken for {num:,} choices"
             remedy = (
                 f"if they are continuous, bind dataset.action_range to their bounds {IN_PYTHON}; if they are choices, "
                 f"name the environment with --env"
             )
             return [Finding("actions", WARNING, text, remedy)]
+        shares = np.bincount(data.actions[:, 0].astype(np.int64) - first, minlength=num) / data.num_steps
+        shown = [f"{share:.1%}" for share in shares[:MOST_SHOWN]] + ["..."] * (num > MOST_SHOWN)
+        text = f"{num:,} discrete ones from {first} on, with shares of {', '.join(shown)}"
         if not shares.all():
             remedy = (
                 f"the value of {first + int(shares.argmin())} is unknown, so take an algorithm such as dcql or dbcq"

@@ -144,7 +144,7 @@ def order(motion: Motion) -> list[Finding]:
     """Check whether rows are in the order of time. Shuffled rows are as far apart as random ones."""
     if motion.order < WITHOUT_ORDER_FROM:
         return []
-    text = f"from row to row, observations change as much as between random rows ({motion.order:.2f} times)"
+    text = f"consecutive observations differ as much as random pairs (ratio {motion.order:.2f})"
     remedy = "fine if observations do not depend on earlier ones; else rows seem to be shuffled: restore their order"
     return [Finding("order", WARNING, text, remedy)]
 

@@ -230,7 +230,7 @@ class CutColumn:
     """All ends of episodes except the terminations, read on access."""
 
     def __init__(self, ends: Column, terminations: Column) -> None:
-        self.ends, self.terminations, self.shape, self.dtype = ends, terminations, ends.shape, ends.dtype
+        self.ends, self.terminations, self.shape, self.dtype = ends, terminations, ends.shape[:1], ends.dtype
 
     def __getitem__(self, rows: slice) -> Array:
         ends, terminations = (np.asarray(column[rows]).reshape(-1) for column in (self.ends, self.terminations))

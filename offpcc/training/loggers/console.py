@@ -172,9 +172,9 @@ def format_time_left(seconds: float) -> str:
     return str(timedelta(seconds=max(round(seconds), 0)))
 
 
-def return_decimals(*returns: float) -> int:
-    """Return how many decimals of returns to show: 2 if all are below 10, as in tasks of success or failure, else 1."""
-    return 2 if all(abs(one) < 10.0 for one in returns) else 1
+def return_decimals(mean: float) -> int:
+    """Return how many decimals of returns with this mean to show: 2 below 10, as in tasks of success or failure."""
+    return 2 if abs(mean) < 10.0 else 1
 
 
 def _return(value: float | None) -> str:

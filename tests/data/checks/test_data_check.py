@@ -249,7 +249,7 @@ def choices(given):
 
 
 def whole_numbers(given):
-    given["actions"] = np.round(given["actions"] * 1000).astype(np.int16)
+    given["actions"] = np.round(given["actions"] * 2.0**40).astype(np.int64)
 
 
 def twice(given):
@@ -280,7 +280,7 @@ PLANTED = {
     pieces: [("continues", NOTE, ["23 of 23 cut episodes continue in the next"])],
     inverted_flags: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
     shuffled: [("ends", WARNING, ["nearly all of the episodes are one step long"])],
-    shuffled_without_next: [("order", WARNING, ["as between random rows"])],
+    shuffled_without_next: [("order", WARNING, ["as much as random pairs"])],
     wild_return: [("returns", NOTE, ["1 far from the others (episodes 4)"])],
     same_rewards: [("rewards", NOTE, ["always 1"])],
     same_rewards_without_ends: [("rewards", WARNING, ["always 1", "no episode terminated"])],
