@@ -553,5 +553,5 @@ def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, 
     finished = sweeps._status
     monkeypatch.setattr(sweeps, "_status", lambda run, *rest: finished(run, *rest) and "unfinished")
     code, out, err = launch("sweep", "s.toml", "--watch")
-    assert code == 0 and "epoch 2 of 5, return -" in out, err
+    assert code == 0 and "epoch 2 of 5: -" in out, err
     assert (tmp_path / "results/s/summary.txt").read_text() == shown, "nothing is written"
