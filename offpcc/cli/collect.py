@@ -34,7 +34,7 @@ from offpcc.envs.guard import close, guarded, opened
 from offpcc.training.collect import Seeds, play_episode
 from offpcc.training.evaluation import open_environment
 from offpcc.training.interaction import episode_options
-from offpcc.training.loggers.console import return_decimals, started
+from offpcc.training.loggers.console import format_return, started
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
@@ -263,8 +263,7 @@ def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int]
 
 def print_recording(merged: Merged) -> None:
     """Print the size and mean return of the recording in one line."""
-    shown = f"{merged.mean_return:.{return_decimals(merged.mean_return)}f}"
-    mean = f", mean return {shown}" if merged.num_whole else ""
+    mean = f", mean return {format_return(merged.mean_return)}" if merged.num_whole else ""
     last = " (and a last one, which was cut)" if merged.num_episodes > merged.num_whole else ""
     print(f"{counted(merged.num_steps, 'step')}, {counted(merged.num_whole, 'whole episode')}{last}{mean}")
 

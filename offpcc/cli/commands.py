@@ -39,7 +39,7 @@ from offpcc.training.evaluation import endless_episodes, evaluate_actor, overvie
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
-from offpcc.training.loggers.console import return_decimals
+from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
 from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
@@ -359,8 +359,8 @@ def play_forever(
         with signals.deferred():  # a signal waits for the end of an environment's step
             for result in endless_episodes(actor, configured_make(env), seed, episode_options(), shows):
                 results.append(result)
-                shown_return = f"{result.episode_return:.{return_decimals(result.episode_return)}f}"
-                print(f"episode {len(results)}: return {shown_return}, {result.length} steps", flush=True)
+                played = format_return(result.episode_return)
+                print(f"episode {len(results)}: return {played}, {result.length} steps", flush=True)
     except signals.Interrupted as stop:
         if results:
             print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")

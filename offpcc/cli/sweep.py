@@ -35,7 +35,7 @@ from offpcc.training.comparison import (
     used_by,
 )
 from offpcc.training.fit import plan_run
-from offpcc.training.loggers.console import return_decimals
+from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
@@ -387,8 +387,7 @@ def _state_of(setting: Setting) -> str:
     known = [value for run in setting.runs if not math.isnan(value := _return_at(run, math.inf))]
     least, most = min(reached), max(reached)
     epochs = f"epoch {least if least == most else f'{least}-{most}'} of {setting.epochs}"
-    mean = float(np.mean(known)) if known else math.nan
-    return epochs + (f": {mean:.{return_decimals(mean)}f}" if known else "")
+    return epochs + (f": {format_return(float(np.mean(known)))}" if known else "")
 
 
 def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting]:

@@ -23,7 +23,7 @@ from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
-from offpcc.training.loggers.console import return_decimals
+from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.video import video
@@ -261,8 +261,7 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
 def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
     """Yield one line of text per episode."""
     for number, result in enumerate(results, 1):
-        shown = f"{result.episode_return:.{return_decimals(result.episode_return)}f}"
-        yield f"episode {number}: return {shown}, {result.length} steps"
+        yield f"episode {number}: return {format_return(result.episode_return)}, {result.length} steps"
 
 
 def overview(results: list[EpisodeResult], env: str | None = None) -> str:

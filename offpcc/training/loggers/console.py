@@ -177,5 +177,10 @@ def return_decimals(mean: float) -> int:
     return 2 if abs(mean) < 10.0 else 1
 
 
+def format_return(value: float) -> str:
+    """Return a single return, or a mean of returns, as text."""
+    return f"{value:.{return_decimals(value)}f}"
+
+
 def _return(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:,.{return_decimals(value)}f}"
