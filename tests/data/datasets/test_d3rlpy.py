@@ -1,12 +1,12 @@
 """Files of d3rlpy, whole and broken. The layout is that of d3rlpy 2.8.1 (2.1 in its files), and of d3rlpy 1.1.1."""
 
 import re
-import tracemalloc
 import warnings
 
 import h5py
 import numpy as np
 import pytest
+from peaks import with_peak
 
 import offpcc
 from offpcc.data.datasets import columns, files
@@ -140,10 +140,7 @@ def test_reading_takes_little_more_memory_than_what_is_kept(tmp_path, monkeypatc
     path = dump(tmp_path / "data.h5", content)
     monkeypatch.setattr(columns, "BLOCK_BYTES", 2**16)
     read_dataset_file(path)  # what is imported on first use is no data
-    tracemalloc.start()
-    data = read_dataset_file(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    data, peak = with_peak(lambda: read_dataset_file(path))
     assert data.num_bytes < peak < 1.3 * data.num_bytes
 
 

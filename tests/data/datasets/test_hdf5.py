@@ -3,7 +3,6 @@
 import os
 import pickle
 import re
-import tracemalloc
 import warnings
 import zipfile
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from peaks import with_peak
 
 from offpcc.data.datasets import columns
 from offpcc.data.datasets import metadata as infos
@@ -118,10 +118,7 @@ def test_reading_takes_little_more_memory_than_what_is_kept(tmp_path, file, opti
     path = write(tmp_path / file, arrays(100_000), **options)
     monkeypatch.setattr(columns, "BLOCK_BYTES", 2**16)
     read_dataset_file(path)  # what is imported on first use is no data
-    tracemalloc.start()
-    data = read_dataset_file(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    data, peak = with_peak(lambda: read_dataset_file(path))
     assert data.num_bytes < peak < 1.3 * data.num_bytes
 
 

@@ -6,6 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from peaks import with_peak
 
 from offpcc.data.datasets import files
 from offpcc.data.datasets.files import read_dataset_file
@@ -158,9 +159,6 @@ def test_arrays_that_lie_column_by_column_are_read_one_at_a_time(tmp_path):
     given = columns()
     large = np.asfortranarray(np.random.default_rng(0).standard_normal((40, 2**16)))
     np.savez(tmp_path / "data.npz", **given | {"observations": large, "next_observations": np.roll(large, -1, 0)})
-    tracemalloc.start()
-    data = read_dataset_file(tmp_path / "data.npz")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    data, peak = with_peak(lambda: read_dataset_file(tmp_path / "data.npz"))
     assert np.array_equal(data.observations, large.astype(np.float32))
     assert peak < 2.5 * large.nbytes
