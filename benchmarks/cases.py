@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 OBSERVATION_DIM, ACTION_DIM = 11, 3  # Hopper's
+NUM_STACKED, NUM_ACTIONS = 4, 6  # Pong's
 EPISODE_LENGTH = 200  # steps
 NUM_TRANSITIONS = 100_000  # in each buffer
 
@@ -35,6 +36,7 @@ class Sizes:
         memory: width and number of layers of an LSTM; None for agents without memory.
         segment_len: steps of a segment; None for whole episodes.
         residual: width of residual heads, of 1 block (actor) and 2 blocks (critics); None for MLPs.
+        frames_in: "memory" or "disk", where a buffer of images keeps its frames; "" for vectors.
     """
 
     hidden_dims: tuple[int, ...] = (256, 256)
@@ -44,6 +46,7 @@ class Sizes:
     memory: tuple[int, int] | None = None
     segment_len: int | None = None
     residual: int | None = None
+    frames_in: str = ""
 
     @property
     def num_steps(self) -> int:
@@ -61,6 +64,7 @@ MODEL = Sizes(hidden_dims=(200, 200, 200, 200), num_critics=7)  # MBPO's (arXiv:
 ROLLOUTS = replace(MODEL, batch_size=1_000)
 NUM_ELITES = 5  # of these networks, which predict
 ATARI, PONG = Sizes(hidden_dims=(512,), num_critics=1, batch_size=32), "PongNoFrameskip-v4"
+FRAMES, FRAMES_ON_DISK = replace(ATARI, frames_in="memory"), replace(ATARI, frames_in="disk")
 NUM_GAMES, STEPS_PER_UPDATE, N_STEP, NUM_QUANTILES = 10, 10, 3, 200  # as in Tianshou's examples/atari
 SMALL = Sizes(memory=(64, 1), batch_size=32, segment_len=50, hidden_dims=(64, 64))
 
@@ -150,6 +154,8 @@ CASES = {
         Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
         Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),
         Case("sample_episodes", "sample 10 episodes of 200", "sample", "rsac", ("offpcc", D3RLPY), PAPER),
+        Case("sample_frames", "sample 32 stacks of 4 frames", "sample", "cdqn", ("offpcc", SB3, TIANSHOU), FRAMES),
+        Case("sample_frames_disk", "sample 32 stacks, frames on disk", "sample", "cdqn", OWN, FRAMES_ON_DISK),
         Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS)),
         Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", LOOPS, env="pendulum-v0"),
         Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", LOOPS, env="hopper-mujoco-v0"),

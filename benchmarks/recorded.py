@@ -1,13 +1,18 @@
-"""Transitions, the same for every library: made-up ones of Hopper's size, or those of a recording."""
+"""Transitions, the same for every library: made-up ones of Hopper's size or of images, or those of a recording."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
-from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, OBSERVATION_DIM
+from benchmarks.cases import ACTION_DIM, EPISODE_LENGTH, NUM_ACTIONS, NUM_STACKED, OBSERVATION_DIM
+
+STACKS = spaces.Box(0, 255, (NUM_STACKED, 84, 84), np.uint8)
+NUM_STACKS = 20_000  # transitions of images, in each buffer
 
 
 class Transitions(NamedTuple):
@@ -40,6 +45,26 @@ def transitions(num: int, seed: int = 0) -> Transitions:
         terminations=np.zeros(length, np.bool_),
         truncations=np.arange(1, length + 1) % EPISODE_LENGTH == 0,
     )
+
+
+def stacks(num: int, seed: int = 0) -> Iterator[tuple[np.ndarray, int, float, np.ndarray, bool, bool]]:
+    """`num` transitions of made-up stacks (4, 84, 84), uint8, rounded up to whole episodes; without preprocessing.
+
+    Each has the stack, the number of the action, the reward, the next stack, and whether it is terminated or truncated.
+    """
+    draws = np.random.default_rng(seed)
+    for _ in range(-(-num // EPISODE_LENGTH)):
+        frames = draws.integers(0, 256, (EPISODE_LENGTH + NUM_STACKED, 84, 84), np.uint8)
+        for step in range(EPISODE_LENGTH):
+            stack, following = (frames[first : first + NUM_STACKED] for first in (step, step + 1))
+            yield (
+                stack,
+                int(draws.integers(NUM_ACTIONS)),
+                float(draws.normal()),
+                following,
+                False,
+                step == EPISODE_LENGTH - 1,
+            )
 
 
 def of_file(file: Path, best_fraction: float = 1.0) -> Transitions:

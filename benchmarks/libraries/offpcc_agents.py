@@ -11,9 +11,19 @@ import torch
 from gymnasium import spaces
 
 import offpcc
-from benchmarks.cases import ACTION_DIM, ATARI, EPISODE_LENGTH, NUM_ELITES, OBSERVATION_DIM, Case, Sizes
+from benchmarks.cases import (
+    ACTION_DIM,
+    ATARI,
+    EPISODE_LENGTH,
+    NUM_ACTIONS,
+    NUM_ELITES,
+    NUM_STACKED,
+    OBSERVATION_DIM,
+    Case,
+    Sizes,
+)
 from benchmarks.libraries import UnavailableError, Work
-from benchmarks.recorded import transitions
+from benchmarks.recorded import NUM_STACKS, STACKS, stacks, transitions
 from offpcc.algorithms import ALGORITHMS, ActorCritic
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.core import Step
@@ -44,6 +54,8 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
         return _act(case, options)
     if case.kind in ("model", "imagine"):
         return _model(case, num_transitions)
+    if case.sizes.frames_in:
+        return Work(_buffer_of_frames(case.sizes).sample)
     storage = buffer(case.sizes, num_transitions)
     if case.kind == "sample":
         return Work(storage.sample)
@@ -112,6 +124,23 @@ def buffer(sizes: Sizes, num_transitions: int) -> ReplayBuffer | RecurrentReplay
         storage = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
     for observation, action, reward, following, *ends in zip(*transitions(num_transitions), strict=True):
         storage.push(observation, action, float(reward), following, *map(bool, ends))
+    return storage
+
+
+def _buffer_of_frames(sizes: Sizes) -> ReplayBuffer:
+    """20,000 transitions of stacked images; each frame is stored once."""
+    storage = ReplayBuffer(
+        STACKS,
+        spaces.Discrete(NUM_ACTIONS),
+        seed=1,
+        capacity=NUM_STACKS + NUM_STACKS // 10,
+        frame_stack=NUM_STACKED,
+        memory_limit=1 if sizes.frames_in == "disk" else None,
+        batch_size=sizes.batch_size,
+    )
+    choices = np.eye(NUM_ACTIONS, dtype=np.float32)
+    for stack, choice, *rest in stacks(NUM_STACKS):
+        storage.push(stack, choices[choice], *rest)
     return storage
 
 

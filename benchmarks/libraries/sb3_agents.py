@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import stable_baselines3
+from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.logger import configure
 
 import offpcc
-from benchmarks.cases import EPISODE_LENGTH, Case
+from benchmarks.cases import EPISODE_LENGTH, NUM_ACTIONS, Case
 from benchmarks.libraries import UnavailableError, Work
 from benchmarks.libraries.spaces import Spaces
-from benchmarks.recorded import transitions
+from benchmarks.recorded import NUM_STACKS, STACKS, stacks, transitions
 
 CLASSES = {"sac": stable_baselines3.SAC, "td3": stable_baselines3.TD3}
 WARM_UP = 1_000  # random steps before the first update
@@ -25,6 +26,8 @@ def prepare(case: Case, num_transitions: int) -> Work:
     Raises:
         UnavailableError: there is no such algorithm.
     """
+    if case.sizes.frames_in:
+        return _sampling_of_frames(case)
     if case.algorithm not in CLASSES:
         raise UnavailableError(f"stable-baselines3 has no {case.algorithm}")
     if case.kind == "steps":
@@ -35,6 +38,15 @@ def prepare(case: Case, num_transitions: int) -> Work:
         return Work(lambda: model.replay_buffer.sample(case.sizes.batch_size))
     model.set_logger(configure(None, []))
     return Work(lambda: model.train(gradient_steps=1, batch_size=case.sizes.batch_size))
+
+
+def _sampling_of_frames(case: Case) -> Work:
+    """Each stack is stored whole, without the one after it (`optimize_memory_usage`)."""
+    options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+    buffer = ReplayBuffer(NUM_STACKS, STACKS, spaces.Discrete(NUM_ACTIONS), "cpu", **options)
+    for stack, choice, reward, following, *ends in stacks(NUM_STACKS):
+        buffer.add(stack[None], following[None], np.array([choice]), np.array([reward]), np.array([any(ends)]), [{}])
+    return Work(lambda: buffer.sample(case.sizes.batch_size), note="stores each frame four times")
 
 
 def store(capacity: int) -> Any:

@@ -36,6 +36,7 @@ from benchmarks.cases import (
     N_STEP,
     NUM_GAMES,
     NUM_QUANTILES,
+    NUM_STACKED,
     OBSERVATION_DIM,
     STEPS_PER_UPDATE,
     Case,
@@ -43,7 +44,7 @@ from benchmarks.cases import (
 )
 from benchmarks.libraries import Learner, UnavailableError, Work
 from benchmarks.libraries.spaces import Spaces
-from benchmarks.recorded import Transitions, transitions
+from benchmarks.recorded import NUM_STACKS, Transitions, stacks, transitions
 
 RATE = 3e-4
 WARM_UP = 1_000  # random steps before the first update
@@ -58,6 +59,8 @@ def prepare(case: Case, num_transitions: int) -> Work:
     """
     if case.kind == "steps":
         return _games(case)
+    if case.sizes.frames_in:
+        return _sampling_of_frames(case)
     buffer, size = filled(num_transitions), case.sizes.batch_size
     if case.kind == "sample":
         return Work(lambda: buffer.sample(size))
@@ -123,6 +126,15 @@ def _games(case: Case) -> Work:
                 learner.update(buffer, case.sizes.batch_size)
 
     return Work(step, EPISODE_LENGTH)
+
+
+def _sampling_of_frames(case: Case) -> Work:
+    """Each frame is stored once; `sample` reads the stacks of observations and next observations."""
+    buffer = ReplayBuffer(NUM_STACKS, ignore_obs_next=True, save_only_last_obs=True, stack_num=NUM_STACKED)
+    for stack, choice, reward, following, terminated, truncated in stacks(NUM_STACKS):
+        row = {"obs": stack, "act": choice, "rew": reward, "obs_next": following}
+        buffer.add(Batch(**row, terminated=terminated, truncated=truncated, info={}))
+    return Work(lambda: buffer.sample(case.sizes.batch_size))
 
 
 def store(capacity: int) -> Any:
