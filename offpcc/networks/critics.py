@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from offpcc.networks.layers import EnsembleLinear, HiddenLayers, concat_inputs, head, is_plain, layers_of, run_ensemble
+from offpcc.networks.layers import (
+    EnsembleLayerNorm,
+    EnsembleLinear,
+    HiddenLayers,
+    concat_inputs,
+    head,
+    is_plain,
+    layers_of,
+    run_ensemble,
+)
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block, takes_kernels
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 
@@ -23,6 +32,7 @@ class Critics(nn.Module):
     ) -> None:
         super().__init__()
         self.num = num
+        self.has_norm = layer_norm or (isinstance(hidden_dims, HiddenLayers) and hidden_dims.layer_norm)
         hidden_dims = HiddenLayers(hidden_dims, layer_norm=True) if layer_norm else hidden_dims
         self.net = nn.Sequential(*layers_of(summary_dim + action_dim, hidden_dims, 1, num))
         self.rows_at_once = rows_of_block(hidden_dims)
@@ -63,14 +73,24 @@ class Critics(nn.Module):
         num, rows = len(weights[0]), action.shape[:-1]
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
-        fits = takes_kernels(x) and not torch.is_autocast_enabled("cpu")
-        if fits and x.shape[1] > self.rows_at_once and is_plain(self.net, EnsembleLinear):
-            x = perceptrons(x, weights)
+        by_kernels = self._takes_kernels(x, is_frozen=not weights[0].requires_grad)
+        if by_kernels:
+            x = perceptrons(x, weights, self.has_norm)
         else:
             remaining = iter(weights)
             for layer in self.net:
                 x = run_ensemble(layer, x, remaining)
         return x.view(num, *rows, 1)
+
+    def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:
+        """Check whether `perceptrons` computes x faster than the layers do.
+
+        Of critics without gradients, an actor's loss often takes the minimum. Then `perceptrons` omits rows.
+        """
+        num_rows = len(x) * x.shape[1] // 2 if is_frozen and x.requires_grad else x.shape[1]
+        if num_rows < self.rows_at_once or not takes_kernels(x) or torch.is_autocast_enabled("cpu"):
+            return False
+        return is_plain(self.net, EnsembleLinear, EnsembleLayerNorm if self.has_norm else None)
 
 
 class DiscreteCritics(nn.Module):

@@ -34,7 +34,7 @@ class MLP(nn.Sequential):
             with torch.autocast(x.device.type, enabled=False):
                 y: Tensor = last(x.float())
                 return y
-        if takes_kernels(x) and rows.numel() > self.rows_at_once and is_plain(self, nn.Linear):
+        if takes_kernels(x) and rows.numel() >= self.rows_at_once and is_plain(self, nn.Linear):
             return perceptrons(x.reshape(1, -1, x.shape[-1]), self._as_one()).view(*rows, -1)
         y = super().forward(x)  # type: ignore[no-untyped-call]
         return y
@@ -115,9 +115,13 @@ class ResidualBlock(nn.Sequential):
         return x + y
 
 
-def is_plain(layers: nn.Sequential, linear: type[nn.Module]) -> bool:
-    """Check whether `layers` are of the class `linear` with ReLU between them, have biases and have no hooks."""
-    kinds = [linear if number % 2 == 0 else nn.ReLU for number in range(len(layers))]
+def is_plain(layers: nn.Sequential, linear: type[nn.Module], norm: type[nn.Module] | None = None) -> bool:
+    """Check whether `layers` are of the class `linear` with ReLU between them, have biases and have no hooks.
+
+    With `norm`, a layer of this class has to be before each ReLU.
+    """
+    repeated = itertools.cycle([linear, nn.ReLU] if norm is None else [linear, norm, nn.ReLU])
+    kinds = list(itertools.islice(repeated, len(layers)))
     of_kind = [type(layer) is kind for layer, kind in zip(layers, kinds, strict=True)]
     hooked = [len(getattr(layer, kind)) > 0 for layer in layers for kind in HOOKS]
     return all(of_kind) and not any(hooked) and all(getattr(layer, "bias", True) is not None for layer in layers)

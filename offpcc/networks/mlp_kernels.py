@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**18  # numbers in the widest layer's output for one block of rows: 1 MB in float32
+DENSE = 0.8  # share of rows with a gradient from which it is computed in all rows
+NORM_EPS = 1e-5  # of layer norm, as in PyTorch's layers
 
 
 def rows_of_block(widths: Iterable[int]) -> int:
@@ -26,59 +28,127 @@ def takes_kernels(x: Tensor) -> bool:
 
 
 class _Perceptrons(torch.autograd.Function):
-    """y = W_L relu(... relu(W_1 x + b_1) ...) + b_L for N networks. It computes only the gradients that are needed."""
+    """N MLPs with ReLU, or layer norm and ReLU, after each hidden layer. It computes only the needed gradients.
+
+    If many rows have no gradient, it computes the others alone. This is so for the minimum of N critics, where each row
+    has a gradient through one of them, and for the masked steps of sequences.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
-        weights, biases = parameters[::2], parameters[1::2]
-        hidden = [x.new_empty(*x.shape[:2], weight.shape[2]) for weight in weights]
-        rows_at_once = rows_of_block(weight.shape[2] for weight in weights)
+    def forward(ctx: Any, x: Tensor, has_norm: bool, *parameters: Tensor) -> Tensor:
+        layers = _layers(parameters, has_norm)
+        y = x.new_empty(*x.shape[:2], layers[-1][0].shape[2])
+        rows_at_once = rows_of_block(layer[0].shape[2] for layer in layers)
+        is_differentiated = any(ctx.needs_input_grad)
+        kept: list[Tensor] = []  # of each block: each hidden layer's output, then what its layer norm needs
         for number in range(len(x)):
-            members = [(w[number], b[number], h[number]) for w, b, h in zip(weights, biases, hidden, strict=True)]
+            *hidden, (last_weight, last_bias) = [[parameter[number] for parameter in layer] for layer in layers]
             for start in range(0, x.shape[1], rows_at_once):
-                read = x[number, start : start + rows_at_once]
-                for layer, (weight, bias, rows) in enumerate(members):
-                    write = rows[start : start + rows_at_once]
-                    torch.addmm(bias, read, weight, out=write)
-                    read = write.relu_() if layer < len(weights) - 1 else write
-        ctx.save_for_backward(x, *hidden[:-1], *weights)
-        return hidden[-1]
+                block = slice(start, start + rows_at_once)
+                read = x[number, block]
+                for weight, bias, *norm in hidden:
+                    made = torch.addmm(bias, read, weight)
+                    if norm:
+                        normalised = torch.native_layer_norm(made, made.shape[1:], norm[0][0], norm[1][0], NORM_EPS)
+                        activations = [normalised[0].relu_(), made, *normalised[1:]]
+                    else:
+                        activations = [made.relu_()]
+                    read = activations[0]
+                    if is_differentiated:
+                        kept += activations
+                torch.addmm(last_bias, read, last_weight, out=y[number, block])
+        ctx.has_norm, ctx.rows_at_once, ctx.num_parameters = has_norm, rows_at_once, len(parameters)
+        ctx.save_for_backward(x, *parameters, *kept)
+        return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        depth = len(ctx.saved_tensors) // 2
-        inputs, weights = ctx.saved_tensors[:depth], ctx.saved_tensors[depth:]
-        for_x, for_parameters = ctx.needs_input_grad[0], any(ctx.needs_input_grad[1:])
-        of_x = torch.empty_like(inputs[0]) if for_x else None
-        of_weights = [torch.empty_like(weight) for weight in weights] if for_parameters else []
-        of_biases = [weight.new_empty(len(weight), 1, weight.shape[2]) for weight in weights] if for_parameters else []
-        rows_at_once = rows_of_block(weight.shape[2] for weight in weights)
+        x, *saved = ctx.saved_tensors
+        parameters, kept = saved[: ctx.num_parameters], iter(saved[ctx.num_parameters :])
+        layers = _layers(parameters, ctx.has_norm)
+        of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_parameters = [torch.zeros_like(p) for p in parameters] if any(ctx.needs_input_grad[2:]) else []
+        of_layers = _layers(of_parameters, ctx.has_norm) if of_parameters else [()] * len(layers)
         for number in range(len(gradient)):
-            for start in range(0, gradient.shape[1], rows_at_once):
-                block = slice(start, start + rows_at_once)
-                down = gradient[number, block]
-                for layer in reversed(range(depth)):
-                    read, weight = inputs[layer][number, block], weights[layer][number]
-                    if for_parameters and start == 0:
-                        torch.mm(read.t(), down, out=of_weights[layer][number])
-                        torch.sum(down, 0, keepdim=True, out=of_biases[layer][number])
-                    elif for_parameters:
-                        of_weights[layer][number].addmm_(read.t(), down)
-                        of_biases[layer][number].add_(down.sum(0))
-                    if layer > 0:
-                        down = torch.mm(down, weight.t())
-                        torch.ops.aten.threshold_backward.grad_input(down, read, 0, grad_input=down)
-                    elif of_x is not None:
-                        torch.mm(down, weight.t(), out=of_x[number, block])
-        if not for_parameters:
-            return of_x, *[None] * (2 * depth)
-        return of_x, *(tensor for pair in zip(of_weights, of_biases, strict=True) for tensor in pair)
+            members = [[parameter[number] for parameter in layer] for layer in layers]
+            of_members = [[parameter[number] for parameter in layer] for layer in of_layers]
+            for start in range(0, gradient.shape[1], ctx.rows_at_once):
+                block = slice(start, start + ctx.rows_at_once)
+                activations = [[next(kept) for _ in range(4 if ctx.has_norm else 1)] for _ in layers[1:]]
+                down, read = gradient[number, block], x[number, block]
+                rows = rows_with_gradient(down)
+                if rows is not None:
+                    down, read = down[rows], read[rows]
+                    activations = [[tensor[rows] for tensor in layer] for layer in activations]
+                down = _backward_of_rows(down, read, activations, members, of_members, of_x is not None)
+                if of_x is not None and rows is not None:
+                    of_x[number, block].zero_().index_copy_(0, rows, down)
+                elif of_x is not None:
+                    of_x[number, block] = down
+        return of_x, None, *(of_parameters if of_parameters else [None] * len(parameters))
 
 
-def perceptrons(x: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Run N MLPs on x (N, M, in) -> (N, M, out); weights (N, in, out) and biases (N, 1, out) alternate."""
-    y: Tensor = _Perceptrons.apply(x, *parameters)  # type: ignore[no-untyped-call]
+def rows_with_gradient(gradient: Tensor) -> Tensor | None:
+    """Return the numbers of the rows of `gradient` (M, out) that are not zero; None if most are not."""
+    rows = gradient.any(1).nonzero().squeeze(1)
+    return rows if len(rows) < DENSE * len(gradient) else None
+
+
+def _layers(parameters: Sequence[Tensor], has_norm: bool) -> list[Sequence[Tensor]]:
+    """Return weight and bias, and of hidden layers with layer norm also scale and shift, of each layer."""
+    size = 4 if has_norm else 2
+    return [parameters[first : first + size] for first in range(0, len(parameters), size)]
+
+
+def _backward_of_rows(
+    down: Tensor,
+    x: Tensor,
+    activations: Sequence[Sequence[Tensor]],
+    layers: Sequence[Sequence[Tensor]],
+    gradients: Sequence[Sequence[Tensor]],
+    for_x: bool,
+) -> Tensor:
+    """Return the gradient of rows x (M, in), if it is needed, and add those of parameters to `gradients`.
+
+    Args:
+        down: gradient of the output, (M, out).
+        x: rows that the network read.
+        activations: of each hidden layer its output, and with layer norm also the norm's input, mean and 1 / deviation.
+        layers: the parameters of each layer.
+        gradients: their gradients, which are added to; empty if none is needed.
+        for_x: whether the gradient of x is needed.
+    """
+    reads = [x, *(layer[0] for layer in activations)]
+    for depth in reversed(range(len(layers))):
+        weight, _, *norm = layers[depth]
+        if depth < len(activations):
+            output, *before_norm = activations[depth]
+            torch.ops.aten.threshold_backward.grad_input(down, output, 0, grad_input=down)
+            if norm:
+                made, mean, scale = before_norm
+                wanted = [True, *[len(gradients[depth]) > 0] * 2]
+                down, *of_norm = torch.ops.aten.native_layer_norm_backward(
+                    down, made, made.shape[1:], mean, scale, norm[0][0], norm[1][0], wanted
+                )
+                for target, value in zip(gradients[depth][2:], of_norm, strict=False):
+                    target.add_(value)
+        if gradients[depth]:
+            of_weight, of_bias, *_ = gradients[depth]
+            of_weight.addmm_(reads[depth].t(), down)
+            of_bias.add_(down.sum(0))
+        if depth > 0 or for_x:
+            down = torch.mm(down, weight.t())
+    return down
+
+
+def perceptrons(x: Tensor, parameters: Sequence[Tensor], has_norm: bool = False) -> Tensor:
+    """Run N MLPs on x (N, M, in) -> (N, M, out), with ReLU, or layer norm and ReLU, after each hidden layer.
+
+    Weights (N, in, out) and biases (N, 1, out) alternate. With `has_norm`, the scale (N, 1, out) and shift (N, 1, out)
+    of the layer norm follow the bias of each hidden layer.
+    """
+    y: Tensor = _Perceptrons.apply(x, has_norm, *parameters)  # type: ignore[no-untyped-call]
     return y
 
 

@@ -573,10 +573,12 @@ def test_gin_chooses_it():
 
 
 @pytest.mark.parametrize("num_rows", [1, 7])
+@pytest.mark.parametrize("num_zero", [0, 1, 5])
 @pytest.mark.parametrize("sizes", [(3, 2), (3, 40, 2), (30, 5, 20, 1)])
-def test_gradients_are_those_of_autograd(sizes, num_rows):
+def test_gradients_are_those_of_autograd(sizes, num_rows, num_zero):
     net, x = mlp(sizes), torch.randn(num_rows, sizes[0])
     gradient = torch.randn(num_rows, sizes[-1])
+    gradient[1 : 1 + num_zero] = 0.0  # of 7 rows, 5 are omitted
     parameters, x_with = list(net.parameters()), x.clone().requires_grad_()
     expected = torch.autograd.grad(net(x_with), [*parameters, x_with], gradient)
     passes = MLPKernel(parameters)

@@ -8,35 +8,49 @@ import torch
 from torch import nn
 
 from offpcc.networks import Critics, mlp_kernels
-from offpcc.networks.layers import MLP, EnsembleLinear, mlp
+from offpcc.networks.layers import MLP, EnsembleLayerNorm, EnsembleLinear, mlp
 
 DOUBLE = torch.float64
 SIZES = (5, 7, 6, 3)
 
 
-def networks(num, sizes=SIZES, dtype=DOUBLE):
+def networks(num, sizes=SIZES, dtype=DOUBLE, has_norm=False):
     torch.manual_seed(0)
     layers = [EnsembleLinear(num, a, b).to(dtype) for a, b in itertools.pairwise(sizes)]
-    return layers, [parameter for layer in layers for parameter in (layer.weight, layer.bias)]
+    norms = [EnsembleLayerNorm(num, size).to(dtype) for size in sizes[1:-1]] if has_norm else []
+    for norm in norms:
+        for parameter in norm.parameters():
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    pairs = itertools.zip_longest(layers, norms)
+    ordered = [layer for pair in pairs for layer in pair if layer is not None]
+    return ordered, [parameter for layer in ordered for parameter in (layer.weight, layer.bias)]
 
 
 def by_layers(layers, x):
     for number, layer in enumerate(layers):
-        x = torch.baddbmm(layer.bias, x, layer.weight)
-        x = x if number == len(layers) - 1 else x.relu()
+        is_linear = isinstance(layer, EnsembleLinear)
+        x = torch.baddbmm(layer.bias, x, layer.weight) if is_linear else normalised(x) * layer.weight + layer.bias
+        is_last = number == len(layers) - 1 or isinstance(layers[number + 1], EnsembleLayerNorm)
+        x = x if is_last else x.relu()
     return x
+
+
+def normalised(x):
+    return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt()
 
 
 @pytest.mark.parametrize("sizes", [SIZES, (4, 6, 1), (3, 2)])
 @pytest.mark.parametrize("block", [1, 4, 100])
 @pytest.mark.parametrize("num", [1, 3])
-def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch):
-    """Of rows in several blocks, the last of them smaller, as of rows in one."""
+@pytest.mark.parametrize("has_norm", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_values_and_gradients_are_those_of_layers(num, block, sizes, has_norm, share, monkeypatch):
+    """Rows in several blocks, the last of them smaller, or in one; a gradient in none, some or all of them."""
     monkeypatch.setattr(mlp_kernels, "BLOCK", block * max(sizes[1:]))
-    layers, parameters = networks(num, sizes)
+    layers, parameters = networks(num, sizes, has_norm=has_norm)
     x = torch.randn(num, 11, sizes[0], dtype=DOUBLE, requires_grad=True)
-    weights = torch.randn(num, 11, sizes[-1], dtype=DOUBLE)
-    found, expected = mlp_kernels.perceptrons(x, parameters), by_layers(layers, x)
+    weights = torch.randn(num, 11, sizes[-1], dtype=DOUBLE) * (torch.rand(num, 11, 1) < share)
+    found, expected = mlp_kernels.perceptrons(x, parameters, has_norm), by_layers(layers, x)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     for wanted in ([x, *parameters], parameters, [x]):
         ours = torch.autograd.grad((found * weights).sum(), wanted, retain_graph=True)
@@ -45,10 +59,24 @@ def test_values_and_gradients_are_those_of_layers(num, block, sizes, monkeypatch
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_are_those_of_finite_differences():
-    _, parameters = networks(2, (3, 4, 2))
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_gradients_are_those_of_finite_differences(has_norm):
+    _, parameters = networks(2, (3, 4, 2), has_norm=has_norm)
     x = torch.randn(2, 5, 3, dtype=DOUBLE, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, *p: mlp_kernels.perceptrons(x, p), (x, *parameters))
+    assert torch.autograd.gradcheck(lambda x, *p: mlp_kernels.perceptrons(x, p, has_norm), (x, *parameters))
+
+
+@pytest.mark.parametrize("has_norm", [False, True])
+def test_rows_without_a_gradient_are_omitted(has_norm, monkeypatch):
+    numbers = []
+    whole = mlp_kernels._backward_of_rows
+    monkeypatch.setattr(
+        mlp_kernels, "_backward_of_rows", lambda down, *rest: (numbers.append(len(down)), whole(down, *rest))[1]
+    )
+    _, parameters = networks(3, (4, 6, 1), has_norm=has_norm)
+    x = torch.randn(1, 50, 4, dtype=DOUBLE, requires_grad=True)
+    mlp_kernels.perceptrons(x.expand(3, -1, -1), parameters, has_norm).amin(0).sum().backward()
+    assert sum(numbers) == 50
 
 
 def test_fixed_weights_get_no_gradient():
@@ -105,7 +133,7 @@ def test_critics_of_many_rows_are_those_of_few(small_blocks, layer_norm):
     critics = Critics(3, 4, 2, (6, 5), layer_norm).double()
     summary, action = torch.randn(1, 8, 1, 4, dtype=DOUBLE), torch.randn(8, 1, 2, dtype=DOUBLE, requires_grad=True)
     found = critics(summary, action)
-    assert len(small_blocks) == (0 if layer_norm else 1)
+    assert len(small_blocks) == 1
     rows = [critics(summary[:, i : i + 1], action[i : i + 1]) for i in range(8)]
     torch.testing.assert_close(found, torch.cat(rows, 1), rtol=1e-12, atol=1e-12)
 

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from offpcc.networks.mlp_kernels import rows_with_gradient
+
 LINE = 16  # numbers of 4 bytes
 
 
@@ -59,7 +61,12 @@ class MLPKernel:
         """
         of_inputs = gradient.new_zeros(gradient.shape[1], columns)
         for network, down in zip(self._networks, gradient, strict=True):
-            of_inputs.addmm_(network.backward(down), network.transposed[0][:, -columns:])
+            weight = network.transposed[0][:, -columns:]
+            rows = rows_with_gradient(down)
+            if rows is None:
+                of_inputs.addmm_(network.backward(down), weight)
+            else:
+                of_inputs.index_add_(0, rows, torch.mm(network.backward_rows(rows, down[rows]), weight))
         return of_inputs
 
 
@@ -102,6 +109,13 @@ class _Network:
                 values, _, below = self.read[number - 1]
                 torch.mm(down, self.transposed[number], out=below)
                 down = torch.ops.aten.threshold_backward.grad_input(below, values, 0, grad_input=below)
+        return down
+
+    def backward_rows(self, rows: Tensor, down: Tensor) -> Tensor:
+        """Return the gradient of the first layer's output for these rows of the last `forward`, from theirs, `down`."""
+        for number in reversed(range(1, len(self.layers))):
+            down = torch.mm(down, self.transposed[number])
+            torch.ops.aten.threshold_backward.grad_input(down, self.values[number - 1][rows], 0, grad_input=down)
         return down
 
 
