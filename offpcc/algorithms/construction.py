@@ -51,6 +51,7 @@ CRITICS_ONLY = (
     *("gamma", "polyak", "target_update_interval", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
     *("n_step", "reward_scale", "reward_shift"),
 )
+LONG_INTERVAL, SLOW_AVERAGE = 50, 0.9  # with both, targets hardly move
 CRITIC_INPUTS = ("history", "state", "history+state")
 OF_MLPS = ("hidden_dims", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout")
 DropoutRate = Annotated[
@@ -592,6 +593,20 @@ class Construction:
 
     def updates_warning(self, num_updates: float) -> str:
         """Return a warning for a run of `num_updates` updates, or ""."""
+        if not self.has_critics or not num_updates:
+            return ""
+        polyak = self._targets.polyak
+        if self.target_update_interval >= LONG_INTERVAL and polyak >= SLOW_AVERAGE:
+            return (
+                f"the targets hardly move: each {self.target_update_interval} updates, they move by "
+                f"{1.0 - polyak:.2g} of the way to the networks; polyak = 0 copies the networks, as tau = 1 does "
+                f"in stable-baselines3"
+            )
+        if self.target_update_interval == 1 and polyak < 0.5:
+            return (
+                f"the targets are almost the networks themselves, as polyak is {polyak:g}: it is 1 - tau, so "
+                f"tau = 0.005 is polyak = 0.995"
+            )
         return ""
 
     def unused_parameters(self) -> dict[str, str]:

@@ -88,7 +88,7 @@ class CQL(SAC):
             f'{num_updates:,.0f} updates; lower it, for example by --gin "{type(self).__name__}.bc_steps='
             f'{num_updates // 10:.0f}", or raise train.num_epochs'
         )
-        return warning if 0 < num_updates <= self.bc_steps else ""
+        return warning if 0 < num_updates <= self.bc_steps else super().updates_warning(num_updates)
 
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics and one of the multiplier."""

@@ -22,22 +22,36 @@ from offpcc.utils import torch_private
 
 ADAM = {"beta1": 0.9, "beta2": 0.999, "amsgrad": False, "maximize": False}
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
+MANY_UPDATES, LARGEST_RATE = 1_000_000, 1.0  # no schedule has such a rate after so many updates
 Schedule = Callable[[int], float]  # learning rate as a function of the number of updates made
 
 
 def _is_schedule(value: Any) -> bool:
-    """Check whether `value` is a callable that returns a learning rate for the first update."""
-    if not callable(value) or isinstance(value, type):
-        return False
+    """Check whether `value` is a callable that returns a learning rate for the first update, and no huge one later."""
+    return is_number(_rate_after(value, 0), 0.0) and not is_number(_rate_after(value, MANY_UPDATES), LARGEST_RATE)
+
+
+def _rate_after(value: Any, num_updates: int) -> Any:
+    """Return what a schedule gives after this number of updates; None if it is none, or a broken one."""
     try:
-        return is_number(value(0), 0.0)
-    except Exception:  # not a schedule, or a broken one
-        return False
+        return value(num_updates) if callable(value) and not isinstance(value, type) else None
+    except Exception:  # such as a table of rates that ends before
+        return None
+
+
+def _advice(value: Any) -> str:
+    """Return advice for a class in place of an object, and for a schedule of stable-baselines3."""
+    if is_number(rate := _rate_after(value, MANY_UPDATES), LARGEST_RATE):
+        return (
+            f"its rate after {MANY_UPDATES:,} updates would be {rate:g}: a schedule gets the number of updates, not "
+            f"the remaining share of training; LinearDecay() of offpcc.algorithms.optim falls to 0"
+        )
+    return with_parentheses(value)
 
 
 Rate = Annotated[
     float | Schedule,
-    either(NONNEGATIVE, Rule("a schedule such as @LinearDecay()", _is_schedule, with_parentheses)),
+    either(NONNEGATIVE, Rule("a schedule such as @LinearDecay()", _is_schedule, _advice)),
 ]
 
 

@@ -17,6 +17,7 @@ from offpcc.utils.errors import UserError, similar
 COMMAND_LINE = "--gin"
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
+PREFIXES = {"CR": "ConvolutionalRecurrent", "R": "Recurrent", "C": "Convolutional"}  # of algorithms and their classes
 MOST_NAMES = 40  # that a hint lists
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -104,7 +105,7 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
     """Raise for the first argument that does not exist."""
     for name in given:
         if name not in known:
-            hint = argument_hint(name, [owner], known) or nearest(name, known)
+            hint = argument_hint(name, [owner], known) or nearest(name, known) or f"it takes {', '.join(known)}"
             raise UserError(f"{owner} takes no argument {name!r}; {hint}")
 
 
@@ -131,7 +132,10 @@ def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]
 
 def unknown_configurable(where: str, selector: str) -> UserError:
     """Return the error for a name that gin cannot configure, with similar names."""
-    hint = nearest(selector.split(".")[-1], sorted({name.split(".")[-1] for name in configurables()}))
+    name = selector.split(".")[-1]
+    known = sorted({known.split(".")[-1] for known in configurables()})
+    long = [word + name.removeprefix(short) for short, word in PREFIXES.items() if name.startswith(short)]
+    hint = nearest(next((one for one in long if one in known), name), known)
     return UserError(
         f"{where}: nothing that gin can configure is called {selector!r}; {hint or '`offpcc params` lists all names.'} "
         f"A class of your own needs the import of its module in the config"

@@ -43,6 +43,10 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))
     near = sorted(name for name, stem in known.items() if stem in stems)[:3]
     hint = f"did you mean {' or '.join(near)}?" if near else f"offpcc's configs are below {CONFIGS}"
+    if "=" in str(name):
+        raise UserError(
+            f"{str(name)!r} is a binding, not a config; bindings follow it: offpcc.configure(None, {str(name)!r})"
+        )
     kind = "" if not os.path.lexists(path) else " (this path is a folder, a device or a broken link)"
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")
 

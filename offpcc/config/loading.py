@@ -403,9 +403,13 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
     """Raise if gin cannot write an argument into the config of a run."""
     for name, value in given.items():
         if not is_writable(value):
+            known = gin_private.inverse_lookup(type(value))
+            advice = "decorate it with offpcc.configurable, and bind it by offpcc.configure"
+            if known is not None:
+                example = f"{name} = @{type(value).__name__}()"
+                advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'
             raise UserError(
-                f"{owner}.{name} is {format_value(value)}, which cannot be written into the config of a run; decorate "
-                f"it with offpcc.configurable, and bind it by offpcc.configure"
+                f"{owner}.{name} is {format_value(value)}, which cannot be written into the config of a run; {advice}"
             )
 
 

@@ -1,5 +1,6 @@
 """`configurable`: registers classes with gin; also turns objects into plain data and back."""
 
+import contextlib
 import functools
 import inspect
 import math
@@ -76,7 +77,10 @@ def configurable(cls: C) -> C:
     cls.__signature__ = ClassSignature()  # type: ignore[attr-defined]
     cls.__doc__ = Documentation(cls.__doc__)  # type: ignore[assignment]
     REGISTRY[cls.__name__] = cls
-    return gin.configurable(cls)  # type: ignore[no-any-return]
+    # A cell of a notebook that runs again defines its class again.
+    again = gin.config.interactive_mode() if known is not None else contextlib.nullcontext()
+    with again:
+        return gin.configurable(cls)  # type: ignore[no-any-return]
 
 
 def specification(value: Any) -> Any:

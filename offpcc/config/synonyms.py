@@ -4,6 +4,7 @@ Error messages about unknown names show our name. The libraries are stable-basel
 CORL, DI-engine and Tianshou.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -99,7 +100,31 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("is_double", "DQN.double"),
     ("n_quantiles", "QRDQN.num_quantiles"),
     ("use_sde optimize_memory_usage q_func_factory", "", "offpcc has no counterpart"),
-    ("action_scaler", "", "actions are always scaled to the bounds of the environment"),
+    ("clip_obs clip_reward optimizer_class optimizer_kwargs optim_factory", "", "offpcc has no counterpart"),
+    ("transition_picker transition_picker_factory", "", "ActorCritic.n_step and the frame stack of images do this"),
+    (
+        "features_extractor_class feature_extractor_class",
+        "ActorCritic.encoder",
+        "an encoder class of yours; csac and the like have convolutions",
+    ),
+    ("features_extractor_kwargs", "ActorCritic.encoder", "an encoder class with gin's bindings"),
+    ("features_dim", "Convolutional.feature_dim"),
+    (
+        "share_features_extractor enable_critic_lstm shared_lstm",
+        "",
+        "the algorithm's name says it: all networks of rsac_s share one memory, each of rsac has its own",
+    ),
+    ("activation_fn activation_function", "", "MLPs have ReLU; an encoder or heads of your own may have another"),
+    ("value_learning_rate", "ActorCritic.lr", "lr is for all networks; actor_lr and encoder_lr override it"),
+    ("alpha_learning_rate", "ActorCritic.lr", "CQL's multiplier has this rate, too"),
+    ("initial_alpha", "", "CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed"),
+    ("prioritized_replay", "build.buffer_class", "PrioritizedReplayBuffer of offpcc.data"),
+    ("eps_decay epsilon_decay exploration_steps", "ValueBased.epsilon_steps", "a number of environment steps"),
+    (
+        "action_scaler",
+        "",
+        "actions are always scaled to the bounds of the environment; recorded actions: dataset.action_range",
+    ),
     ("_init_setup_model monitor_wrapper create_eval_env", "", "offpcc needs no such setting"),
     # offline algorithms
     ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
@@ -139,9 +164,9 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("num_min_qs", "ActorCritic.target_subset"),
     ("dropout_rate", "ActorCritic.dropout ActorCritic.actor_dropout", "the second is the actor's"),
     ("frac", "dataset.best_fraction"),
-    ("normalize scaler observation_scaler", "ActorCritic.normalize_observations"),
+    ("normalize scaler observation_scaler norm_obs", "ActorCritic.normalize_observations"),
     (
-        "normalize_reward reward_scaler",
+        "normalize_reward reward_scaler norm_reward",
         "dataset.return_range ActorCritic.reward_scale",
         "the first is for recorded data",
     ),
@@ -261,8 +286,9 @@ def _find(name: str, families: Collection[str]) -> Synonym:
 
 def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
     """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none."""
-    if (ours := ARGUMENTS.get(name)) in known:
-        return f"in offpcc that is {ours}"
+    words = re.findall(r"\w+", ARGUMENTS.get(name, ""))
+    if ours := next((word for word in words if word in known), ""):
+        return f"in offpcc that is {ours if ' or ' in ARGUMENTS[name] else ARGUMENTS[name]}"
     found = _find(name, families)
     arguments = [_argument(binding, known) for binding in found.bindings]
     note = found.note if found.python is None else found.python
@@ -277,14 +303,16 @@ def _argument(binding: str, known: Collection[str]) -> str:
     if name in known:
         return name
     if owner == "train":
-        return f"train({name}=...)"
+        return f'training={{"{name}": ...}}' if "training" in known else f"train({name}=...)"
     if owner in ("environments", "ReplayBuffer", "RecurrentReplayBuffer"):
         return f'{"environments" if owner == "environments" else "buffer"}={{"{name}": ...}}'
-    if owner in ("make", "dataset", "Checkpoints", "Concatenate"):
+    if owner in ("make", "dataset", "Checkpoints", "Concatenate", "Convolutional"):
         return f'offpcc.configure(None, "{binding} = ...")'
     if "algorithm" in known:
         return f'algorithm={{"{name}": ...}}'
-    takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "build": "SAC", "Recurrent": "RSAC"}
+    if owner == "build":
+        return f"{name} where the learner is built, as in offpcc.SAC(env, {name}=...)"
+    takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "Recurrent": "RSAC"}
     return f"{name} of offpcc.{takes.get(owner, owner)}"
 
 
@@ -306,12 +334,13 @@ def option_hint(option: str, known: Sequence[str]) -> str:
 # Arguments of functions, such as `offpcc.evaluate` and `Dataset.from_arrays`, in other libraries, and ours.
 ARGUMENTS = {
     **dict.fromkeys(("n_eval_episodes", "eval_episodes", "n_episodes", "num_episodes", "n_trials"), "episodes"),
-    **dict.fromkeys(("total_timesteps", "n_steps", "num_steps"), "steps"),
+    **dict.fromkeys(("total_timesteps", "n_steps", "num_steps"), "steps or num_updates"),
     **dict.fromkeys(("model", "algo", "actor"), "agent"),
     **dict.fromkeys(("n_envs", "num_environments"), "num_envs"),
     **dict.fromkeys(("states", "obs", "observation"), "observations"),
     **dict.fromkeys(("next_states", "next_obs", "next_observation"), "next_observations"),
-    **dict.fromkeys(("dones", "done", "terminated"), "terminations"),
+    "terminated": "terminations",
+    **dict.fromkeys(("dones", "done"), "terminations (without time limits, which are truncations)"),
     **dict.fromkeys(("eval_env", "environment", "env_id", "env_name", "gym_id"), "env"),
     "truncated": "truncations",
     "file_path": "file",
@@ -341,6 +370,13 @@ ATTRIBUTES = {
     "offpcc.load_learnable": "offpcc.load(FILE)",
     **dict.fromkeys(_offpcc("load_dataset read_dataset"), "offpcc.data.load_dataset(FILE)"),
     "offpcc.algos": "offpcc.SAC and so on build a learner; offpcc.algorithms has the classes",
+    "offpcc.FQE": "offpcc.evaluate_from_data(agent, data)",
+    "offpcc.TD3PlusBC": "offpcc.TD3BC(env, dataset=data)",
+    "offpcc.DoubleDQN": "offpcc.DQN, whose targets are double ones by default",
+    "offpcc.TQC": "offpcc has no TQC; offpcc.SACN and offpcc.RLPD have many critics, offpcc.QRDQN has quantiles",
+    "learner.agent": "offpcc.Agent(learner.algorithm); train returns it, too",
+    "learner.predict_value": "offpcc.evaluate_from_data(agent, data) for the value of a policy",
+    "agent.save_policy": "offpcc.export(agent, FILE)",
     "learner.learn": f"{_LEARN}: N * M environment steps",
     "learner.fit": f"{_LEARN}: N * M updates; {DATA}",
     "learner.fit_online": _LEARN,
@@ -354,7 +390,7 @@ ATTRIBUTES = {
     ),
     "learner.save_model": "save(FILE)",
     "learner.save_replay_buffer": "save(FILE, buffer=True)",
-    "learner.save_policy": "save(FILE) of the agent that train returns",
+    "learner.save_policy": "offpcc.export(agent, FILE) for ONNX, and agent.save(FILE); train returns the agent",
     "learner.replay_buffer": "buffer",
     "learner.policy": "algorithm, or the agent that train returns",
     "learner.num_timesteps": "loop.step",
@@ -366,6 +402,16 @@ ATTRIBUTES = {
     **dict.fromkeys((f"agent.{name}" for name in ("predict", "select_action", "get_action")), "act(observation)"),
     "agent.sample_action": "act(observation, deterministic=False)",
     "agent.learn": "an agent only acts; train of the learner that offpcc.SAC or offpcc.build returns",
+}
+
+
+# Methods of callbacks in stable-baselines3 and PyTorch Lightning, and ours.
+CALLBACK_METHODS = {
+    **dict.fromkeys(("_on_step", "on_step"), "on_progress, which is called after each step and update"),
+    **dict.fromkeys(("_on_training_start", "on_training_start", "on_train_start", "_init_callback"), "on_start"),
+    **dict.fromkeys(("_on_training_end", "on_training_end", "on_train_end"), "on_end"),
+    **dict.fromkeys(("_on_rollout_end", "on_rollout_end"), "before_updates"),
+    **dict.fromkeys(("on_epoch_end", "on_train_epoch_end"), "on_epoch"),
 }
 
 

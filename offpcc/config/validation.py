@@ -47,7 +47,8 @@ def either(one: Rule, other: Rule) -> Rule:
 
 def with_parentheses(value: Any) -> str:
     """Return the advice for a class where an object of the class is needed."""
-    return f"write @{value.__name__}() with parentheses" if isinstance(value, type) else ""
+    name = value.__name__ if isinstance(value, type) else ""
+    return f"write @{name}() with parentheses; in Python {name}()" if name else ""
 
 
 def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_NUMBER) -> bool:

@@ -61,15 +61,18 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
         self.cause = cause  # gin replaces exceptions that pass through it, but keeps this attribute
         self.__cause__ = cause
 
-    def in_run(self, step: int | None) -> EnvironmentFault:
-        """Return the same fault with its step in a run, and with the advice to resume the run.
+    def in_run(self, step: int) -> EnvironmentFault:
+        """Return the same fault with its step in a run.
 
         Args:
-            step: environment steps that the run had taken before; None in a test episode.
+            step: environment steps that the run had taken before.
         """
         env, what, moment, remedy = self.parts
-        if step is not None:
-            moment = f"{moment}, step {step + 1:,} of the run"
+        return EnvironmentFault(env, what, f"{moment}, step {step + 1:,} of the run", remedy, self.cause)
+
+    def with_resume(self) -> EnvironmentFault:
+        """Return the same fault with the advice to resume its run."""
+        env, what, moment, remedy = self.parts
         return EnvironmentFault(env, what, moment, f"{remedy}; then {RESUME}", self.cause)
 
     def kept_in(self, folder: Path) -> EnvironmentFault:

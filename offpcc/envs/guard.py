@@ -205,7 +205,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
 
     def _on_hang(self, stack: StackSummary) -> int:
         fault = self._fault(overdue(self._watchdog.timeout, _place_of_hang(stack)), SLOW)
-        return (fault.in_run(None) if self._which else fault).report()
+        return (fault.with_resume() if self._which else fault).report()
 
 
 def guarded(env: gym.Env[Any, Any], which: str = "") -> Guard:

@@ -21,6 +21,7 @@ from offpcc.networks.encoders import (
     vector_dim,
 )
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
+from offpcc.networks.testing import check_cell
 from offpcc.utils.errors import UserError
 
 
@@ -71,6 +72,8 @@ class Recurrent(Encoder):
         if not isinstance(getattr(self.cell, "dim", None), int):
             raise UserError(f"{type(self.cell).__name__}.dim is not set; set it in __init__ to the width of a summary")
         self.dim, self.context_length = self.cell.dim, self.cell.context_length
+        if not type(self.cell).__module__.startswith("offpcc."):
+            check_cell(self.cell, num_in, self.dim)
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""

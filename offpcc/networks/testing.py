@@ -1,21 +1,25 @@
-"""`check_encoder`: checks that your own encoder or cell follows the conventions of this library."""
+"""`check_encoder` and `check_cell`: check that your own encoder or cell follows the conventions of this library."""
 
 import torch
-from torch import Tensor
+from gymnasium import spaces
+from torch import Tensor, nn
 
 from offpcc.config.registry import from_specification
 from offpcc.core import State
 from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, rebuilds
 from offpcc.networks.numpy_inference import mirror_of
 from offpcc.networks.states import keep_rows, map_state
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, format_error
+from offpcc.utils.spaces import PackedDict
 
 ROWS, STEPS = 3, 7
 MANY_STEPS = 300  # more than the context length of most memories
 TOLERANCE = 1e-4  # relative to the largest absolute value, or to 1 if that is larger
 
 
-def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), action_dim: int = 2) -> None:
+def check_encoder(
+    build: EncoderBuilder, observation: tuple[int, ...] | spaces.Dict = (4,), action_dim: int = 2
+) -> None:
     """Build an encoder, check it on random sequences, and rebuild it as `Agent.load` does.
 
     The function accepts any encoder that an algorithm accepts. To check your own memory cell, pass
@@ -23,14 +27,21 @@ def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), ac
 
     Args:
         build: an encoder class, or a `functools.partial` of one.
-        observation: shape of an observation; images have channels first.
+        observation: shape of an observation; images have channels first. For Dict observations, their space.
         action_dim: number of action dimensions.
 
     Raises:
         UserError: a check failed. The message names the first failure.
     """
+    if isinstance(observation, spaces.Dict):
+        observation = PackedDict(observation).unpacked_shape
     shape = InputShape(observation, action_dim)
     encoder = build(shape)
+    if not isinstance(encoder, Encoder):
+        raise UserError(
+            f"{type(encoder).__name__} is no encoder; derive it from Encoder, or check a memory cell by "
+            f"functools.partial(Recurrent, cell={type(encoder).__name__})"
+        )
     encoder.eval()
     with torch.no_grad():
         _try(encoder, _random(shape, STEPS))
@@ -39,9 +50,43 @@ def check_encoder(build: EncoderBuilder, observation: tuple[int, ...] = (4,), ac
         _try_again(encoder, shape)
 
 
+def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
+    """Check that a memory cell has the batch as its first axis, returns its state, and does not mix rows.
+
+    Args:
+        cell: the cell.
+        num_in: numbers in an input.
+        dim: numbers in a summary.
+
+    Raises:
+        UserError: a check failed, or the cell raised an exception.
+    """
+    name, was_training = type(cell).__name__, cell.training
+    x = torch.randn(ROWS, STEPS, num_in, generator=torch.Generator().manual_seed(0))
+    cell.eval()
+    with torch.no_grad(), torch.random.fork_rng([]):
+        try:
+            result, again, others = (cell(read, None) for read in (x, x, torch.cat([x[:1], -x[1:]])))
+        except Exception as error:  # of the user's code
+            raise UserError(
+                f"{name}.forward(x, None) failed for x of the shape (batch, steps, numbers) = {tuple(x.shape)}: "
+                f"{format_error(error)}; correct it"
+            ) from error
+    cell.train(was_training)
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor) or result[1] is None:
+        raise UserError(f"{name}.forward has to return summaries and a state; correct it")
+    h, state = result
+    if h.shape != (ROWS, STEPS, dim):
+        expected = f"(batch, steps, {name}.dim) = ({ROWS}, {STEPS}, {dim})"
+        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
+    keep_rows(state, torch.ones(ROWS))
+    if torch.equal(again[0], h):  # else it draws random numbers
+        _compare(others[0][:1], h[:1], f"summaries of {name} depend on other rows of the batch")
+
+
 def _random(shape: InputShape, num_steps: int) -> Inputs:
     draw = torch.Generator().manual_seed(0)
-    sizes = (*shape.observation,), (shape.action_dim,), (1,)
+    sizes = tuple(shape.observation), (shape.action_dim,), (1,)
     return Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
 
 

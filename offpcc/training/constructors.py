@@ -414,6 +414,7 @@ def __getattr__(name: str) -> Any:
 
 def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     from offpcc.config.bindings import parameters, passed_by_us
+    from offpcc.data import Dataset
     from offpcc.networks import Recurrent
     from offpcc.training.experiment import build
     from offpcc.training.spec import memory_parameters
@@ -426,6 +427,8 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     of_memory = memory_parameters(cls)
 
     def construct(env: Any = None, *others: Any, **given: Any) -> Experiment:
+        if isinstance(env, Dataset) or any(isinstance(one, Dataset) for one in others):
+            raise UserError(f'{name} takes data by name, as in offpcc.{name}("ENV", dataset=data)')
         if others or (isinstance(env, str) and env.endswith("Policy")):
             raise UserError(
                 f'{name} takes the environment, and all others by name, as in offpcc.{name}("pendulum-v0", lr=3e-4). '
@@ -476,7 +479,7 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
     from offpcc.config.synonyms import argument_hint
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.envs.vector.local import environments
-    from offpcc.networks import Recurrent
+    from offpcc.networks import Convolutional
     from offpcc.training.run_fns import TRAIN_SETTINGS
     from offpcc.utils.errors import UserError
 
@@ -485,11 +488,29 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
         advice = f"train takes it: {owner}(...).train({name}=...)"
     elif name in parameters(environments):
         advice = f'give it to the environments: environments={{"{name}": ...}}'
-    elif name in parameters(ReplayBuffer) | parameters(RecurrentReplayBuffer):
+    elif name in parameters(RecurrentReplayBuffer if entry.memory else ReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
-    elif entry.memory is None and name in parameters(Recurrent) - passed_by_us(Recurrent):
+    elif entry.memory is None and (ours := _of_memory(name)):
         kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))
-        advice = f"it is a setting of a memory, which offpcc.{kin.cls.__name__} has"
+        advice = f"{ours} is a setting of agents with memory, such as offpcc.{kin.cls.__name__}"
+    elif name in parameters(Convolutional) - passed_by_us(Convolutional):
+        advice = f'it is a setting of convolutions: offpcc.configure(None, "Convolutional.{name} = ...")'
     else:
-        advice = argument_hint(name, [one.__name__ for one in entry.cls.__mro__], known) or nearest(name, sorted(known))
+        families = [one.__name__ for one in entry.cls.__mro__]
+        advice = argument_hint(name, families, known) or nearest(name, sorted(known))
+        advice = advice or f"help(offpcc.{owner}) lists its arguments"
     raise UserError(f"{owner} takes no argument {name!r}; {advice}")
+
+
+def _of_memory(name: str) -> str:
+    """Return the setting of agents with memory that `name`, perhaps of another library, means; "" if there is none."""
+    from offpcc.config.bindings import parameters, passed_by_us
+    from offpcc.config.synonyms import SYNONYMS
+    from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+    from offpcc.networks import Recurrent
+
+    settings = parameters(Recurrent) - passed_by_us(Recurrent)
+    settings |= parameters(RecurrentReplayBuffer) - parameters(ReplayBuffer)
+    bindings = SYNONYMS[name].bindings if name in SYNONYMS else ()
+    meant = [binding.rpartition(".")[2] for binding in bindings if binding.startswith("Recurrent.")]
+    return next((one for one in (name, *meant) if one in settings), "")

@@ -17,7 +17,6 @@ from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, PackedDict, Step
 from offpcc.data.offline import format_score
 from offpcc.envs.check import LONGEST_EPISODE
-from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
@@ -129,17 +128,14 @@ class Evaluation:
             UserError: an episode does not end.
         """
         seeds = range(TEST_SEED, TEST_SEED + num_episodes)
-        try:
-            if self.shared is not None and num_episodes:
-                assert isinstance(self.shared.environments, LocalEnvironments)
-                self.shared.truncate()
-                with self.shared.environments.lent() as env:
-                    return run_episodes(algorithm, [env], seeds, longest_episode=self.longest_episode)
-            while len(self._envs) < min(num_envs, num_episodes):
-                self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
-            return run_episodes(algorithm, self._envs[:num_envs], seeds, longest_episode=self.longest_episode)
-        except EnvironmentFault as fault:
-            raise fault.in_run(None) from fault.cause
+        if self.shared is not None and num_episodes:
+            assert isinstance(self.shared.environments, LocalEnvironments)
+            self.shared.truncate()
+            with self.shared.environments.lent() as env:
+                return run_episodes(algorithm, [env], seeds, longest_episode=self.longest_episode)
+        while len(self._envs) < min(num_envs, num_episodes):
+            self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))
+        return run_episodes(algorithm, self._envs[:num_envs], seeds, longest_episode=self.longest_episode)
 
     def close(self) -> None:
         """Close the environments."""

@@ -73,11 +73,13 @@ from offpcc.training.run_fns import (
     AnyCallback,
     Callback,
     as_callback,
+    callback_columns,
     check_num_envs,
     check_num_epochs,
     check_settings,
     columns_of,
     train,
+    unused_train_parameters,
 )
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import (
@@ -90,7 +92,7 @@ from offpcc.training.spec import (
     torch_settings,
     with_memory,
 )
-from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
 from offpcc.utils.paths import PACKAGE, as_path
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
@@ -199,6 +201,10 @@ class Experiment:
             note = describe_default(settings, self.recording is None)
         with for_python():
             self._check_start(settings["num_epochs"])
+        if self.online is None:
+            idle = unused_train_parameters(self.algorithm, self.interaction, self.tests, settings)
+            for name in sorted(given & idle.keys()):
+                print_to_stderr(f"train({name}=...) has no effect: {idle[name]}")
         steps = settings["num_steps_per_epoch"]
         for played in (self.interaction, self.online.interaction if self.online is not None else None):
             check_num_envs(played, steps)
@@ -281,8 +287,13 @@ class Experiment:
         Raises:
             UserError: the run was built without `then_env_steps`, or its networks differ.
         """
-        if self.online is None:
+        if self.online is None and switch_step is not None:
             raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
+        if self.online is None:
+            raise UserError(
+                "the run has no steps in an environment: give the environment and then_env_steps=N where it is built, "
+                "or --then_env_steps N; a run in a folder goes on by start_from"
+            )
         self.online.begin(self.algorithm, has_learned=(self.loop.step if switch_step is None else switch_step) > 0)
         self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
         self.interaction, self.imagination = self.online.interaction, None
@@ -298,9 +309,9 @@ class Experiment:
         """The columns of the run's table, those of both phases."""
         phase = self.online
         if phase is None:
-            return columns_of(self.algorithm, self.tests, self.interaction)
+            return columns_of(self.algorithm, self.tests, self.interaction) + callback_columns(self.callbacks)
         online = columns_of(phase.algorithm, self.tests, phase.interaction, goes_online=True)
-        return joined_columns(online, [dict.fromkeys(phase.columns_before)])
+        return joined_columns(online, [dict.fromkeys(phase.columns_before)]) + callback_columns(self.callbacks)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all parts but the buffer, and what they depend on."""
@@ -796,8 +807,10 @@ def note_without_data(spec: RunSpec) -> str:
 
 def arguments_of(spec: RunSpec, algorithm_class: Any, buffer: Any) -> dict[Any, Mapping[str, Any]]:
     """Return the arguments of a run's parts that gin did not give, by class."""
-    memory = {name: loading.with_names(value) for name, value in spec.memory.items()}
-    given = {algorithm_class: spec.algorithm, Recurrent: memory, type(real_part(buffer)): spec.buffer}
+    own, memory = (
+        {name: loading.with_names(value) for name, value in given.items()} for given in (spec.algorithm, spec.memory)
+    )
+    given = {algorithm_class: own, Recurrent: memory, type(real_part(buffer)): spec.buffer}
     return {part: arguments for part, arguments in given.items() if arguments}
 
 

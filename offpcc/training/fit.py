@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from offpcc.algorithms import find_algorithm
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
@@ -71,6 +72,7 @@ from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_
 from offpcc.training.run_fns import (
     Callback,
     as_callback,
+    callback_columns,
     check_num_envs,
     check_settings,
     explain_no_updates,
@@ -280,7 +282,9 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
             f"{folder.config} is there, but no run: a new run would overwrite it; move it, or name another folder"
         )
     check_complete(spec.training)
-    check_writable(spec.algo, spec.algorithm)
+    check_writable(
+        find_algorithm(spec.algo).__name__, {name: loading.with_names(value) for name, value in spec.algorithm.items()}
+    )
     check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
     check_writable("the buffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
@@ -556,7 +560,8 @@ def _train(
     started = time.monotonic()
     with ExitStack() as stack:
         stack.callback(experiment.close)
-        logger = open_loggers(spec, folder, experiment, console)
+        columns = experiment.columns + callback_columns(callbacks)
+        logger = open_loggers(spec, folder, experiment, columns, console)
         stack.callback(logger.close)
         try:
             try:
@@ -583,7 +588,7 @@ def _train(
             at_step.save(folder.bad_batch)
             raise at_step from None
         except EnvironmentFault as fault:
-            raise fault.kept_in(folder.path) from fault.cause
+            raise fault.with_resume().kept_in(folder.path) from fault.cause
     seconds = time.monotonic() - started
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
@@ -597,10 +602,11 @@ def _train(
         raise
 
 
-def open_loggers(spec: RunSpec, folder: RunFolder, experiment: Experiment, console: ConsoleLogger) -> Loggers:
+def open_loggers(
+    spec: RunSpec, folder: RunFolder, experiment: Experiment, columns: Sequence[str], console: ConsoleLogger
+) -> Loggers:
     """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
     loop = experiment.loop
-    columns = experiment.columns
     message = _check_table(folder, columns, loop.rows)
     if message and (spec.start_from is None or folder.progress.exists()):  # else the table of a new folder begins
         console.print(message)

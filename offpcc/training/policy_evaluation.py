@@ -87,7 +87,10 @@ class ValueEstimate:
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
+        text = f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
+        least, most = self.bounds
+        is_possible = least <= self.value <= most
+        return text if is_possible else f"{text}; that is wrong: the rewards give {least:.4g} to {most:.4g}"
 
 
 def bootstrap_interval(numbers: Array) -> tuple[float, float]:

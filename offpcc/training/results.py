@@ -41,7 +41,6 @@ from offpcc.data.datasets.dict_columns import PackedRows
 from offpcc.data.offline import dataset_options, load_unchanged, read
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of_recording
-from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded, opened
 from offpcc.envs.make import EnvFunction, KeptOpen, check_env
 from offpcc.envs.vector.base import Environments
@@ -413,8 +412,6 @@ def collect(
                         episodes.push(*transition)
                         if len(episodes) == steps:
                             break
-            except EnvironmentFault as fault:
-                raise fault.in_run(None) from fault.cause
             finally:
                 if actor is not None and noise is not None:
                     actor.noise = noise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import gin
 
 from offpcc.algorithms import ActorCritic
+from offpcc.config.synonyms import CALLBACK_METHODS
 from offpcc.config.validation import (
     NonnegativeInteger,
     NonnegativeSize,
@@ -62,7 +63,24 @@ class Callback:
     Anything that a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
     checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
     and refused if the algorithm lacks a part that was saved.
+
+    Attributes:
+        stat_names: names of the values that `statistics` returns. They are columns of the run's table, named
+            ``callback/NAME``, which are fixed before the run starts; also TensorBoard and Weights & Biases have them.
     """
+
+    stat_names: ClassVar[Sequence[str]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse methods of callbacks in other libraries, which nothing would call."""
+        super().__init_subclass__(**kwargs)
+        for name, ours in CALLBACK_METHODS.items():
+            if name in vars(cls):
+                raise UserError(f"{cls.__name__} has the method {name}, which nothing calls; in offpcc that is {ours}")
+
+    def statistics(self, run: Run) -> Mapping[str, float | None]:
+        """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value."""
+        return {}
 
     def on_start(self, run: Run) -> None:
         """Called before the first step, when gin has recorded all parameters that the run uses."""
@@ -78,6 +96,29 @@ class Callback:
 
     def on_end(self, run: Run) -> None:
         """Called after the last update."""
+
+
+def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
+    """Return the columns of a run's table that these callbacks fill."""
+    return [f"callback/{name}" for callback in callbacks for name in callback.stat_names]
+
+
+def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
+    """Return the values of a callback for an epoch's row, by column.
+
+    Raises:
+        UserError: a name is not in its `stat_names`, or a value is no number.
+    """
+    values = dict[str, float | None]()
+    for name, value in callback.statistics(run).items():
+        owner = f"{type(callback).__name__}.statistics"
+        if name not in callback.stat_names:
+            raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
+        try:
+            values[f"callback/{name}"] = None if value is None else float(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{owner} returned {format_value(value)} for {name!r}; return a number or None") from error
+    return values
 
 
 class EpochCallback(Callback):
@@ -276,7 +317,10 @@ def train(
         }
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
+        for callback in called:
+            values |= _values_of(callback, run)
         names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
+        names += callback_columns(called)
         row: dict[str, float | None] = {name: values.get(name) for name in names}
         lost = [name.removeprefix("update/") for name in values if name.startswith("update/") and name not in names]
         if lost and loop.epoch == 1:

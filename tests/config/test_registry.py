@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from offpcc.config.registry import configurable, from_specification, specification
+from offpcc.config.registry import REGISTRY, configurable, from_specification, specification
 from offpcc.utils.errors import UserError
 
 
@@ -172,3 +172,16 @@ def test_a_registered_class_stays_itself():
     assert ProbeChild.__name__ == "ProbeChild" and ProbeChild.__module__ == __name__
     assert isinstance(ProbeHeir(1), ProbeParent)
     assert "__init__" in vars(ProbeHeir) and ProbeHeir.__doc__ == "Without an `__init__` of its own."
+
+
+def test_a_class_that_a_notebook_defines_again_replaces_the_first():
+    made = []
+    for default in (1, 2):
+
+        class Again:
+            def __init__(self, value: int = default) -> None:
+                self.value = value
+
+        made.append(configurable(Again))
+    gin.parse_config("Again.value = 7")
+    assert [cls().value for cls in made] == [7, 7] and REGISTRY["Again"] is made[1]

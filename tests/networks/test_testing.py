@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
 from offpcc.algorithms import SAC
@@ -13,6 +14,7 @@ from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config.registry import configurable
 from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
 from offpcc.networks.cells import CELLS
+from offpcc.networks.encoders import InputShape
 from offpcc.utils.errors import UserError
 
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
@@ -70,8 +72,8 @@ class Mean(Cell):
 
 @pytest.mark.parametrize("fault, told", [
     ("", None),
-    ("width", r"summaries of Recurrent have the shape \(3, 7, 3\); it must be \(3, 7, dim\), with Recurrent.dim = 4"),
-    ("no state", "Recurrent.memoryless is False, but it returned no state"),
+    ("width", r"summaries of Mean have the shape \(3, 7, 3\); it must be \(batch, steps, Mean.dim\) = \(3, 7, 4\)"),
+    ("no state", "Mean.forward has to return summaries and a state"),
     ("ahead", r"depend on later steps: by up to .* in 3 steps"),
     ("rows", "depend on other rows of the batch"),
     ("forgets", "differ between one call and step by step"),
@@ -122,6 +124,66 @@ class Overlooking(Encoder):
 
     def forward(self, inputs, state=None):
         return self.drop(inputs.observation), None
+
+
+class TimeFirst(Cell):
+    """A GRU without `batch_first`: it takes the steps for the batch."""
+
+    def __init__(self, num_in, hidden_dim, num_layers):
+        super().__init__()
+        self.dim, self.gru = hidden_dim, nn.GRU(num_in, hidden_dim)
+
+    def forward(self, x, state=None):
+        return self.gru(x, state)
+
+
+class Raising(TimeFirst):
+    def forward(self, x, state=None):
+        raise ValueError("no such thing")
+
+
+class Mixing(TimeFirst):
+    def forward(self, x, state=None):
+        h = x.mean(0, keepdim=True).expand_as(x)[..., :1].expand(*x.shape[:2], self.dim)
+        return h, torch.zeros(len(x), 1)
+
+
+@pytest.mark.parametrize(
+    "cell, told",
+    [
+        (TimeFirst, "its first axis must be the batch"),
+        (Raising, r"Raising.forward\(x, None\) failed .* ValueError: no such thing"),
+        (Mixing, "summaries of Mixing depend on other rows of the batch"),
+    ],
+)
+def test_a_cell_of_your_own_is_checked_where_it_is_built(cell, told):
+    with pytest.raises(UserError, match=told):
+        Recurrent(InputShape((4,), 2), cell=cell, hidden_dim=8, num_layers=1)
+
+
+def test_an_encoder_of_dict_observations_is_checked_by_their_space():
+    seen = []
+
+    class Parts(Encoder):
+        def __init__(self, shape):
+            super().__init__(shape)
+            self.parts = {part.key: part for part in shape.observation.parts}
+            self.dim = 2
+
+        def forward(self, inputs, state=None):
+            place = inputs.observation[..., self.parts["place"].columns]
+            seen.append((place.shape[-1], self.parts["image"].shape))
+            return place[..., :2], None
+
+    space = spaces.Dict({"image": spaces.Box(0, 255, (3, 16, 16), np.uint8), "place": spaces.Box(-1, 1, (4,))})
+    with pytest.raises(UserError, match="decorate its class"):  # after the checks of what it returns
+        check_encoder(Parts, space)
+    assert set(seen) == {(4, (3, 16, 16))}
+
+
+def test_what_is_no_encoder_is_told():
+    with pytest.raises(UserError, match=r"InputShape is no encoder; derive it from Encoder, or check a memory cell by"):
+        check_encoder(lambda shape: shape)
 
 
 def test_what_is_random_in_training_alone_is_no_fault():

@@ -1,18 +1,22 @@
+import csv
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+import offpcc
 from offpcc.algorithms import SAC
 from offpcc.config import loading
 from offpcc.data import ReplayBuffer
 from offpcc.training import checkpoint
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.experiment import Experiment
+from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_fns import Run
+from offpcc.training.run_fns import Callback, Run
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 
@@ -119,3 +123,54 @@ def test_gin_says_how_often(tmp_path):
     spec = RunSpec.make("pendulum-p-v0", "sac")
     _, checkpoints = watched(tmp_path, **spec.checkpoints._asdict())
     assert (checkpoints.every, checkpoints.every_steps, checkpoints.every_seconds) == (3, 500, 120.0)
+
+
+# Values of callbacks --------------------------------------------------------------------------------------------------
+
+
+class Measuring(Callback):
+    stat_names = ("items", "nothing")
+
+    def statistics(self, run):
+        return {"items": len(run.buffer), "nothing": None}
+
+
+TINY = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10, "num_test_episodes_per_epoch": 0}
+
+
+def test_values_of_callbacks_are_columns_of_the_table(tmp_path):
+    spec = RunSpec.make("pendulum-v0", "sac", algorithm={"hidden_dims": (4,)}, training=TINY, results=tmp_path)
+    folder = Path(offpcc.fit(spec, callbacks=[Measuring()]).folder)
+    with (folder / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["callback/items"], row["callback/nothing"]) for row in rows] == [("20.0", ""), ("40.0", "")]
+
+
+def test_values_of_callbacks_given_where_a_learner_is_built_are_in_its_rows():
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,), callbacks=[Measuring])
+    learner.train(Loggers([]), **TINY)
+    assert [row["callback/items"] for row in learner.loop.rows] == [20.0, 40.0]
+    assert "callback/items" in learner.columns
+
+
+@pytest.mark.parametrize(
+    "values, told",
+    [
+        ({"other": 1.0}, "Faulty.statistics returned 'other', which its stat_names lacks; add it there"),
+        ({"items": "many"}, "Faulty.statistics returned 'many' for 'items'; return a number or None"),
+    ],
+)
+def test_a_wrong_value_of_a_callback_is_told(values, told):
+    class Faulty(Measuring):
+        def statistics(self, run):
+            return values
+
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+    with pytest.raises(UserError, match=told):
+        learner.train(Loggers([]), [Faulty()], **TINY)
+
+
+@pytest.mark.parametrize("name, ours", [("_on_step", "on_progress"), ("on_train_end", "on_end")])
+def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
+    with pytest.raises(UserError, match=f"Theirs has the method {name}, which nothing calls; in offpcc that is {ours}"):
+        type("Theirs", (Callback,), {name: lambda self: True})

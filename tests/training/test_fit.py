@@ -16,10 +16,12 @@ from conftest import rows, run_folder
 from test_resume import assert_same
 
 import offpcc
+from offpcc.algorithms.optim import LinearDecay
 from offpcc.config.loading import plain_values
 from offpcc.data import ReplayBuffer
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.vector.local import LocalEnvironments
+from offpcc.networks import Recurrent
 from offpcc.training import fit as module
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
@@ -106,6 +108,14 @@ def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
         fit(other, folder, resume=True, announce=silent)
     with pytest.raises(UserError, match="cannot be written into the config of a run"):
         fit(spec(algo="sac", algorithm={"lr": lambda update: 1e-3}), tmp_path / "other", announce=silent)
+    told = r'SAC.lr is .*; bind it by offpcc.configure\(None, "SAC.lr = @LinearDecay\(\)"\), and its arguments likewise'
+    with pytest.raises(UserError, match=told):
+        fit(spec(algo="sac", algorithm={"lr": LinearDecay(1e-3)}), tmp_path / "other", announce=silent)
+
+
+def test_an_encoder_of_python_is_a_binding_of_the_run(tmp_path):
+    fit(spec(algo="sac", algorithm={"encoder": Recurrent}), tmp_path / "run", announce=silent)
+    assert plain_values((tmp_path / "run" / "config.gin").read_text())["SAC.encoder"].endswith("Recurrent")
 
 
 def test_a_spec_of_other_bindings_is_refused(tmp_path):

@@ -19,6 +19,7 @@ from offpcc.data.offline import read
 from offpcc.networks import Encoder, Identity, Inputs, Recurrent
 from offpcc.training.policy_evaluation import (
     Discounting,
+    ValueEstimate,
     bootstrap_interval,
     check_actor_fits_data,
     policy_actions,
@@ -482,3 +483,9 @@ def test_discounted_returns_of_played_episodes(terminates, weight):
         while not any(env.step(env.action_space.sample())[2:4]):
             pass
     assert ended == [(1.75, weight)] * 2
+
+
+def test_a_value_that_the_rewards_cannot_give_is_told():
+    possible, wrong = (ValueEstimate(np.full(4, value), 0.9, 10, (-50.0, 0.0)) for value in (-20.0, 215.0))
+    assert str(possible) == "value -20.00 [-20.00, -20.00] from 4 initial states"
+    assert str(wrong).endswith("from 4 initial states; that is wrong: the rewards give -50 to 0")

@@ -345,6 +345,13 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
     [
         ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is lr$"),
         ({"gama": 0.9}, r"SAC takes no argument 'gama'; did you mean gamma"),
+        ({"norm_obs": True}, r"SAC takes no argument 'norm_obs'; in offpcc that is normalize_observations$"),
+        ({"activation_fn": None}, r"SAC takes no argument 'activation_fn'; MLPs have ReLU"),
+        ({"xyzzy": 1}, r"SAC takes no argument 'xyzzy'; help\(offpcc.SAC\) lists its arguments"),
+        ({"burn_in": 1}, r"burn_in is a setting of agents with memory, such as offpcc.RecurrentSAC"),
+        ({"lstm_hidden_size": 1}, r"hidden_dim is a setting of agents with memory, such as offpcc.RecurrentSAC"),
+        ({"channels": (8,)}, r'convolutions: offpcc.configure\(None, "Convolutional.channels = ..."\)'),
+        ({"lr": lambda left: 3e-4 * left}, r"would be 300: a schedule gets the number of updates"),
         ({"num_epochs": 3}, r"train takes it: SAC\(...\).train\(num_epochs=...\)"),
         ({"batch_size": 3}, r'give it to the buffer: buffer=\{"batch_size": ...\}'),
         ({"num_envs": 3}, r'give it to the environments: environments=\{"num_envs": ...\}'),
@@ -1041,8 +1048,8 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         (lambda: offpcc.SAC("pendulum-v0", tensorboard_log="logs"), "offpcc.fit trains in a folder, with table"),
         (lambda: offpcc.SAC("pendulum-v0", use_gpu=True), 'in offpcc that is device="cuda"$'),
         (lambda: offpcc.SAC("pendulum-v0", env_id="e"), "in offpcc that is env$"),
-        (lambda: offpcc.SAC("pendulum-v0", cell="lru"), "a setting of a memory, which offpcc.RecurrentSAC has$"),
-        (lambda: offpcc.CSAC("pendulum-v0", num_layers=1), "which offpcc.ConvolutionalRecurrentSAC has$"),
+        (lambda: offpcc.SAC("pendulum-v0", cell="lru"), "of agents with memory, such as offpcc.RecurrentSAC$"),
+        (lambda: offpcc.CSAC("pendulum-v0", num_layers=1), "such as offpcc.ConvolutionalRecurrentSAC$"),
         (lambda: offpcc.RSAC("pendulum-p-v0", lstm_hidden_size=8), "in offpcc that is hidden_dim$"),
         (
             lambda: offpcc.build("pendulum-v0", "sac", algorithm={"cell": "lru"}),
@@ -1239,3 +1246,25 @@ def test_an_agent_reads_the_action_that_was_executed(env):
             agent.act(observation, previous_action=wrong)  # ignored at the first step
             with pytest.raises(ValueError, match=r"previous_action .*, but actions are from 0 to 1"):
                 agent.act(observation, previous_action=wrong)
+
+
+def test_settings_of_train_without_effect_are_told(capsys):
+    learner = offpcc.RDQN("cartpole-p-v0", encoder=offpcc.networks.Recurrent, hidden_dim=4, hidden_dims=(4,))
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=20, num_test_episodes_per_epoch=0, update_every=4)
+    told = capsys.readouterr().err
+    assert "train(update_every=...) has no effect: an agent with memory learns when an episode ends" in told
+    assert "train(num_epochs" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"target_update_interval": 500}, "the targets hardly move: each 500 updates, they move by 0.005 of the way"),
+        ({"polyak": 0.005}, "almost the networks themselves, as polyak is 0.005: it is 1 - tau"),
+        ({"target_update_interval": 500, "polyak": 0.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_targets_that_do_not_follow_the_networks_are_told(settings, told):
+    agent = offpcc.SAC("pendulum-v0", hidden_dims=(4,), **settings).algorithm
+    assert told in agent.updates_warning(100.0) and bool(told) is bool(agent.updates_warning(100.0))
