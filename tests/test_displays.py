@@ -133,7 +133,7 @@ def test_a_logger_of_a_users_own_ends_no_run(capsys):
     learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8, 8)}, buffer={"batch_size": 4})
     learner.train(Mine(), num_epochs=2, num_steps_per_epoch=20, update_after=10, num_test_episodes_per_epoch=0)
     assert learner.loop.epoch == 2
-    told = "offpcc: Mine failed (ZeroDivisionError: mine); the run goes on, and does not tell of it again\n"
+    told = "offpcc: Mine failed (ZeroDivisionError: mine); the run goes on; further errors of it are not shown\n"
     assert capsys.readouterr().out == told
     learner.close()
 

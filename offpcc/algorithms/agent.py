@@ -20,6 +20,7 @@ from offpcc.config.validation import NumEnvs, check_arguments, format_value, rul
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import scale_of
 from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import explain_write_errors
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.spaces import action_size
@@ -213,10 +214,8 @@ class Agent:
             UserError: the file cannot be written.
         """
         path = as_path(file, "file", is_file=True)
-        try:
+        with explain_write_errors(path):
             save_actor(self.algorithm, path)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
     @classmethod
     def load(

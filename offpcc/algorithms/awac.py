@@ -79,7 +79,7 @@ class AWAC(ActorCritic):
         actor_loss, weight = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return {"critic_loss": stats["critic_loss"], "actor_loss": actor_loss.detach(), **stats, "weight": weight}
+        return {**stats, "actor_loss": actor_loss.detach(), "weight": weight}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return mean (Q(o, a) - y)^2, where y = r + gamma (1 - d) V(o') (eq. 4), and statistics; see `td_loss`."""

@@ -123,12 +123,7 @@ class BCQ(ActorCritic):
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return {
-            "critic_loss": stats["critic_loss"],
-            "actor_loss": actor_loss.detach(),
-            "vae_loss": vae_loss.detach(),
-            **stats,
-        }
+        return {**stats, "actor_loss": actor_loss.detach(), "vae_loss": vae_loss.detach()}
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, where z = mu + sigma noise."""

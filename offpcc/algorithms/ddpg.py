@@ -35,7 +35,7 @@ class DDPG(DeterministicPolicy, ActorCritic):
         actor_loss = self.actor_loss(h, batch)
         self.actor_optimizer.minimize(actor_loss)
         self.update_targets()
-        return {"critic_loss": stats["critic_loss"], "actor_loss": actor_loss.detach(), **stats}
+        return {**stats, "actor_loss": actor_loss.detach()}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return L = mean (y - Q(o, a))^2, where y = r + gamma (1 - d) Q'(o', mu'(o')); see `td_loss`."""

@@ -92,14 +92,8 @@ class IQL(ActorCritic):
         self.actor_optimizer.minimize(actor_loss)
         stats = self.update_critics(h, batch)
         self.update_targets()
-        return {
-            "critic_loss": stats["critic_loss"],
-            "actor_loss": actor_loss.detach(),
-            "value_loss": value_loss.detach(),
-            **stats,
-            "v": v,
-            "weight": weight,
-        }
+        losses = {"actor_loss": actor_loss.detach(), "value_loss": value_loss.detach()}
+        return {**stats, **losses, "v": v, "weight": weight}
 
     def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and mean V.

@@ -89,7 +89,7 @@ class SAC(ActorCritic):
             self.alpha_optimizer.minimize(self.temperature.loss(entropy), num_updates - 1)
             stats = {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
         self.update_targets()
-        return {name: stats[name] for name in (*self.stat_names, *stats) if name in stats}
+        return stats
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 5, 6), and statistics; see `td_loss`."""

@@ -29,6 +29,7 @@ from offpcc.data.recording.metadata import resume_settings, settings_of_recordin
 from offpcc.data.recording.minari_writer import check_new_minari, minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
 from offpcc.envs import LISTED
+from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded, opened
 from offpcc.training.collect import Seeds, play_episode
 from offpcc.training.evaluation import open_environment
@@ -114,6 +115,8 @@ def record_dataset(
                     with signals.deferred():
                         record(recorder, played, agent, steps, seed, deterministic, episode_options(), epsilon)
                         print_recording(recorder.merge())
+                except EnvironmentFault as fault:
+                    raise fault.with_resume() from fault.cause
                 except signals.Interrupted as stop:
                     kept = counted(recorder.num_episodes, "finished episode")
                     stop.message = stopped(f"{counted(sum(recorder.lengths), 'step')} of {kept} are kept")

@@ -35,8 +35,8 @@ from offpcc.training.model_training import load_model
 from offpcc.training.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import sha256
+from offpcc.utils.errors import UserError
+from offpcc.utils.files import explain_write_errors, sha256
 from offpcc.utils.version import __version__
 
 ROLLOUT_LENGTH = 5
@@ -113,12 +113,10 @@ def imagine(
         imagination = ImaginedEpisodes(world, data.rows, agent, length, seed, deterministic)
         episodes = imagine_episodes(imagination, steps, ActionScale.of(low, high))
     num_whole = sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
-    try:
+    with explain_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with signals.deferred():
             write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written ({first_line(error)}); name a file elsewhere") from error
     print_endings(imagination, episodes, steps)
     print(f"data set {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"

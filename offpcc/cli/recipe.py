@@ -12,7 +12,7 @@ Agents act with exploration. All parts resume exactly, so a recipe that was kill
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -222,29 +222,27 @@ class Recipe:
         is_begun = folder.status() is not None
         options = TrainOptions(self.algo, self.env, config=self.config, modules=self.modules, resume=is_begun)
         load_config(options, folder)
-        make = self._spec_maker(folder)
-        spec = make({})
+        spec = self.make_spec(folder, {})
         if self.train_steps is not None:
-            spec = make({"num_epochs": math.ceil(self.train_steps / spec.training["num_steps_per_epoch"])})
+            num_epochs = math.ceil(self.train_steps / spec.training["num_steps_per_epoch"])
+            spec = self.make_spec(folder, {"num_epochs": num_epochs})
         if "num_epochs" not in spec.training:
             raise loading.missing_binding("train.num_epochs")
         actors = SaveActors(folder.path, spec.training["num_epochs"])
         fit(spec, folder.path, resume=is_begun, callbacks=[actors])
         return actors
 
-    def _spec_maker(self, folder: RunFolder) -> Callable[[Mapping[str, Any]], RunSpec]:
-        def make(training: Mapping[str, Any]) -> RunSpec:
-            return RunSpec.make(
-                self.env,
-                self.algo,
-                seed=self.seed,
-                device=choose_device(self.device, self.threads),
-                threads=self.threads,
-                training=training,
-                save_dataset=folder.path / REPLAY,
-            )
-
-        return make
+    def make_spec(self, folder: RunFolder, training: Mapping[str, Any]) -> RunSpec:
+        """Return the description of the run whose actors are recorded."""
+        return RunSpec.make(
+            self.env,
+            self.algo,
+            seed=self.seed,
+            device=choose_device(self.device, self.threads),
+            threads=self.threads,
+            training=training,
+            save_dataset=folder.path / REPLAY,
+        )
 
     def record(self, kind: str, number: int, actor: Path, facts: Mapping[str, Any]) -> None:
         """Record `steps` steps of an actor; the seed of the n-th recording is `seed` + n."""

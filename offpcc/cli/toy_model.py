@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from offpcc.networks.gaussian_ensemble import GaussianEnsemble
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save_figure
-from offpcc.utils.files import replacing
+from offpcc.utils.files import explain_write_errors, replacing
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.video import video
 
@@ -115,12 +115,10 @@ def run_toy_model(
         raise UserError(f"{out} does not end in {' or '.join(SUFFIXES)}; rename it")
     last = out.with_suffix(".png")
     model = ToyModel(members, between, seed, hidden_dims, lr)
-    try:
+    with explain_write_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         write(frames(model, updates), out)
         save_figure(draw_predictions(model, updates), last)
-    except OSError as error:
-        raise UserError(f"{out} cannot be written ({first_line(error)}); name a file elsewhere") from error
     print(out, last, sep="\n")
     return 0
 

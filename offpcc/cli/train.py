@@ -1,6 +1,5 @@
 """`offpcc train`: converts its options to a `RunSpec`, and calls `fit` or shows a saved actor."""
 
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +28,7 @@ from offpcc.training.spec import (
     run_label,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, drop_output
+from offpcc.utils.errors import UserError, drop_output, print_to_stderr
 from offpcc.utils.paths import check_folder, refuse_link
 from offpcc.utils.version import __version__
 
@@ -73,7 +72,7 @@ def run_train(**given: Any) -> int:
             traceback.print_exc()
             is_begun = not is_shown and find_folder(options, run_id).status() is not None
             hint = "; correct the fault, and run the same command with --resume" if is_begun else ""
-            print(f"offpcc: run {run_id} failed{hint}", file=sys.stderr)
+            print_to_stderr(f"run {run_id} failed{hint}")
             codes.append(1)
         signals.poll()
     return next((code for code in codes if code), 0)

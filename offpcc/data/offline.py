@@ -353,6 +353,8 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the fields of `OfflineDataset` that do not depend on its rows."""
     notices = [*data.notices, *data.action_warnings(bounds), *([] if env is None else reward_notices(env))]
+    first, num = data.choices(bounds) if data.discrete_actions else (0, 0)
+    discrete = spaces.Discrete(num, start=first) if data.discrete_actions else None
     return {
         "name": data.name,
         "source": data.source,
@@ -365,7 +367,7 @@ def _facts(
         "reward_scale": _reward_scale(data, return_range),
         "notices": tuple(notices),
         "action_range": None if data.discrete_actions else bounds if data.action_range is None else data.action_range,
-        "discrete": _discrete(*data.choices(bounds)) if data.discrete_actions else None,
+        "discrete": discrete,
     }
 
 
@@ -375,10 +377,6 @@ def _parts_of(data: Dataset) -> list[Array]:
         return [data.observations]
     begin, windows = data.stacks.windows()
     return [windows[:, 0], windows[-1], data.stacks.first - begin]
-
-
-def _discrete(first: int, num: int) -> spaces.Discrete:
-    return spaces.Discrete(num, start=first)
 
 
 def format_score(name: str, mean_return: float) -> str:

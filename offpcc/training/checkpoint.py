@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -266,17 +266,23 @@ def _explain_misfit(
         ) from error
 
 
-def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
-    experiment.algorithm.load_state_dict(checkpoint["algorithm"])
-    load_buffer(checkpoint, experiment)
+def _load_parts(content: Mapping[str, Any], experiment: Experiment, load_buffer: Callable[[], None]) -> list[str]:
+    """Load the parts that all files of a learner hold, and return messages about everything that is not exact."""
+    experiment.algorithm.load_state_dict(content["algorithm"])
+    load_buffer()
     if experiment.imagination is not None:
-        experiment.imagination.load_state_dict(checkpoint["imagination"])
-    experiment.loop.load_state_dict(checkpoint["loop"])
-    messages = _differences(checkpoint, experiment)
+        experiment.imagination.load_state_dict(content["imagination"])
+    experiment.loop.load_state_dict(content["loop"])
+    messages = _differences(content, experiment)
     if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
-        experiment.recorder.load_state_dict(checkpoint["recorder"])
-    if experiment.interaction and (message := experiment.interaction.load_state_dict(checkpoint["interaction"])):
+        experiment.recorder.load_state_dict(content["recorder"])
+    if experiment.interaction and (message := experiment.interaction.load_state_dict(content["interaction"])):
         messages.append(message)
+    return messages
+
+
+def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
+    messages = _load_parts(checkpoint, experiment, lambda: load_buffer(checkpoint, experiment))
     try:
         with GLOBAL_LOCK:
             set_global_generators(checkpoint["global_generators"])
@@ -398,18 +404,16 @@ def load(
 
 def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """Load the content of a learner's file, and return messages about everything that is not exact."""
-    experiment.algorithm.load_state_dict(content["algorithm"])
-    if content["buffer"] is not None:
-        buffer: Any = experiment.buffer
-        BufferBase.load_state_dict(buffer, content["buffer"])
-    if experiment.imagination is not None:
-        experiment.imagination.load_state_dict(content["imagination"])
-    experiment.loop.load_state_dict(content["loop"])
-    messages, interaction = _differences(content, experiment), experiment.interaction
-    if interaction is not None:
-        messages += filter(None, [interaction.load_state_dict(content["interaction"])])
-        if content["buffer"] is None:
-            interaction.environments.begin_anew(interaction.num_steps)
+    buffer: Any = experiment.buffer
+    has_buffer, interaction = content["buffer"] is not None, experiment.interaction
+
+    def load_whole_buffer() -> None:
+        if has_buffer:
+            BufferBase.load_state_dict(buffer, content["buffer"])
+
+    messages = _load_parts(content, experiment, load_whole_buffer)
+    if interaction is not None and not has_buffer:
+        interaction.environments.begin_anew(interaction.num_steps)
     return messages
 
 

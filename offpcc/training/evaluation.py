@@ -35,17 +35,15 @@ def run_episodes(
     envs: Sequence[gymnasium.Env[Any, Any]],
     seeds: Sequence[int],
     *,
-    deterministic: bool = True,
     longest_episode: int = LONGEST_EPISODE,
     watch: Callable[[gymnasium.Env[Any, Any]], None] | None = None,
 ) -> list[EpisodeResult]:
     """Run one episode per seed, in parallel in `envs`, with one batched `act` per time step.
 
     Args:
-        algorithm: the agent that acts. Only its noise generator changes, and only if not deterministic.
+        algorithm: the agent, which acts with the mode of its policy and does not change.
         envs: the environments; their number is the largest number of parallel episodes.
         seeds: seeds of the resets, one per episode.
-        deterministic: True to act with the mode of the policy.
         longest_episode: environment steps after which an episode counts as endless.
         watch: called with an environment after each of its resets and steps.
 
@@ -79,7 +77,7 @@ def run_episodes(
     while len(results) < len(seeds):
         signals.poll()
         step = Step(np.stack(observations), actions, rewards, is_first)
-        actions, memory = algorithm.act(step, memory, deterministic=deterministic)
+        actions, memory = algorithm.act(step, memory, deterministic=True)
         actions, is_first = actions.copy(), np.zeros(len(envs), np.float32)
         for i, (env, episode) in enumerate(zip(envs, episodes, strict=True)):
             if episode is None:

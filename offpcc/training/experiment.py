@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from offpcc.algorithms import ActorCritic, find_algorithm, name_of_class
+from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.components import find_constant
 from offpcc.algorithms.construction import check_actions
@@ -93,7 +93,9 @@ from offpcc.training.spec import (
     with_memory,
 )
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
+from offpcc.utils.files import explain_write_errors
 from offpcc.utils.paths import PACKAGE, as_path
+from offpcc.utils.rng import derived_seed
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.version import versions
@@ -378,10 +380,8 @@ class Experiment:
                 "environments": {name: spec.environments[name] for name in spec.given_environments},
             },
         }
-        try:
+        with explain_write_errors(path):
             write_tensors(path, content)
-        except OSError as error:
-            raise UserError(f"{path} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
     def close(self) -> None:
         """Close all environments and the recorder."""
@@ -423,14 +423,9 @@ class Experiment:
         if not resume:
             check_new_hdf5(file)
             there = next(place for place in file.absolute().parents if place.is_dir())
-            try:
-                with tempfile.TemporaryDirectory(
-                    dir=there
-                ):  # in places such as /proc, only an attempt shows whether it works
-                    pass
-            except OSError as error:
-                fault = error.strerror or first_line(error)
-                raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
+            # In places such as /proc, only an attempt shows whether it works.
+            with explain_write_errors(file), tempfile.TemporaryDirectory(dir=there):
+                pass
 
 
 def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -552,7 +547,7 @@ def build(
     """
     spec = RunSpec.make(
         env,
-        name_of_class(algo),
+        algo,  # type: ignore[arg-type]  # a class is taken, too
         seed=seed,
         device=device,
         threads=threads,
@@ -658,7 +653,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     def imagine(real: Any, sizes: Mapping[str, Any]) -> Imagination:
         """Return the rollouts in a model, whose buffer has `real` as its real part."""
         assert spec.imagination is not None and spec.model_training is not None
-        seed = int(np.random.SeedSequence((spec.seed, 10)).generate_state(1)[0] >> 1)  # not that of the real part
+        seed = derived_seed(spec.seed, 10)  # not that of the real part
         if real.frame_stack > 1:
             raise UserError(
                 f"{spec.env} shows stacks of {frames} observations, and a model needs single ones; leave Concatenate "

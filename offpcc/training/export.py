@@ -31,7 +31,7 @@ from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import read_json, replacing, sha256, write_json
+from offpcc.utils.files import explain_write_errors, read_json, replacing, sha256, write_json
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
@@ -317,13 +317,11 @@ def export(
         ],
         "verified": {"steps": STEPS, "largest_difference_of_unit_action": difference},
     }
-    try:
+    with explain_write_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with replacing(file) as unfinished:
             unfinished.write_bytes(content)
         write_json(contract_file, contract)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
     return Exported(file, contract_file, contract, difference, latency)
 
 
@@ -419,6 +417,7 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
     model: Any = found.model_proto
     for node in (*model.graph.node, *(node for function in model.functions for node in function.node)):
         del node.metadata_props[:]  # names and folders of code, which no runtime needs
+    _name_rows(model.graph)
     described = {"offpcc": __version__, "inputs": [port.plain() for port in step.inputs]}
     onnx.helper.set_model_props(model, {"offpcc": json.dumps(described)})
     content: bytes = model.SerializeToString()
@@ -427,6 +426,15 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     inputs = [port.name for port in step.inputs]
     return content, lambda arrays: session.run(None, dict(zip(inputs, arrays, strict=True)))
+
+
+def _name_rows(graph: Any) -> None:
+    """Name the first axis of inputs and outputs "batch", as the contract does."""
+    rows = {value.type.tensor_type.shape.dim[0].dim_param for value in graph.input}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in rows - {""}:
+                dim.dim_param = "batch"
 
 
 def _pt2(step: ActorStep) -> tuple[bytes, Run]:

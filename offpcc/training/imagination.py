@@ -56,7 +56,6 @@ UNBOUNDED = "unbounded"  # a length
 STRETCH = 10  # steps of rollouts without a bound that are stored at a time; others replace those that ended meanwhile
 BLOCK = 8_192  # rollouts of agents without memory that are played at a time
 RECURRENT_BLOCK = 512
-DEFAULTS = {"length": 1, "real_share": 0.05, "uncertainty": EPISTEMIC, "ends": TERMINAL}
 
 
 def _is_length(value: Any) -> bool:
@@ -233,7 +232,7 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     for one, other in (("penalty", "threshold"), ("threshold", "penalty")):
         if one in given or one in tuned:
             own.pop(other, None)
-    options = ImaginationOptions(**{**DEFAULTS, **own, **tuned, **given})
+    options = ImaginationOptions(**{**own, **tuned, **given})
     if options.penalty is not None and options.threshold is not None:
         raise UserError(
             f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "

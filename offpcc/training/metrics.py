@@ -1,7 +1,6 @@
 """The state of the training loop, statistics of updates, columns of the table, and the remaining time."""
 
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from torch import Tensor
 from offpcc.core import Stats
 from offpcc.training.interaction import EpisodeResult
 from offpcc.training.loggers import Logger, Progress, report_errors
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, print_to_stderr
 
 REPORT_INTERVAL = 0.25  # seconds between two refreshes of the progress display
 WINDOW, FEWEST = 30.0, 5  # seconds, and entries, in the window for the rate
@@ -149,9 +148,8 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
         return
     if epoch is None or skipped < number:
         those = "last" if epoch is None else f"epoch {epoch:,}'s"
-        message = f"offpcc: of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
-        with report_errors("a message"):
-            print(message, file=sys.stderr, flush=True)
+        message = f"of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
+        print_to_stderr(message)
         return
     raise UserError(
         f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
@@ -180,11 +178,11 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
         why = "as its tests reached train.stop_return before the first was due"
     else:
         why = (
-            f"as {loop.pending_updates:g} of one was due after {loop.step:,} steps, with {updates_per_step:g} for each "
-            f"of those after train.update_after = {update_after:,}; raise train.num_epochs or train.updates_per_step"
+            f"as its {loop.step:,} steps gave {loop.pending_updates:g} of an update: each step after the first "
+            f"{update_after:,} (train.update_after) gives {updates_per_step:g}; raise train.num_epochs or "
+            f"train.updates_per_step"
         )
-    with report_errors("a message"):
-        print(f"offpcc: the run ended without an update, {why}", file=sys.stderr, flush=True)
+    print_to_stderr(f"the run ended without an update, {why}")
 
 
 def columns(

@@ -36,6 +36,7 @@ from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
+from offpcc.utils.files import explain_write_errors
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import NumpyGenerator
@@ -481,7 +482,7 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
         UserError: the file cannot be written, or the loss is not finite.
         Interrupted: the user asked the command to stop.
     """
-    try:
+    with explain_write_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         save_model(fit.model, file, fit)  # fails before the training, if it does
         while not fit.is_over:
@@ -492,8 +493,6 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
         with signals.deferred():
             fit.finish()
             save_model(fit.model, file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
 
 def models_folder() -> Path:

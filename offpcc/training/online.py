@@ -32,6 +32,7 @@ from offpcc.networks.noise import Noise
 from offpcc.training.interaction import Interaction
 from offpcc.training.run_fns import Callback, Run, UpdatesPerStep
 from offpcc.utils.errors import UserError
+from offpcc.utils.rng import derived_seed
 from offpcc.utils.tensor_files import find_misfit
 
 DEFAULT_ENV_STEPS = 50_000  # of a run that continues another one
@@ -171,7 +172,7 @@ class OnlinePhase:
         if self.options.exploration_noise is not None:
             name = "action_noise" if hasattr(algorithm, "action_noise") else "noise_scale"
             setattr(algorithm, name, self.options.exploration_noise)
-        seed = int(np.random.SeedSequence((self.seed, 5)).generate_state(1)[0] >> 1)  # not that of the first phase
+        seed = derived_seed(self.seed, 5)  # not that of the first phase
         algorithm.noise.load_state_dict(Noise(seed, algorithm.device).state_dict())
         if isinstance(self.buffer, MixedBuffer):
             self.buffer.begin(seed)

@@ -22,6 +22,7 @@ from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import DeadWorkerError, Host
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.utils import signals
+from offpcc.utils.rng import derived_seed
 
 STRETCH = 32  # steps that an actor sends together to an agent without memory
 POLL_INTERVAL = 0.5  # seconds
@@ -100,7 +101,7 @@ class _Player:
 
         torch.set_num_threads(1)
         policy = ray.get(task.policy)
-        seed = int(np.random.SeedSequence((task.seed, 0, 3)).generate_state(1)[0] >> 1)  # not that of the updates
+        seed = derived_seed(task.seed, 0, 3)  # not that of the updates
         self.algorithm = build_actor(policy.file, "the policy that an actor got", seed=seed)
         self.algorithm.privileged, self.algorithm.noise_scale = policy.privileged, policy.noise_scale
         self.version = task.version

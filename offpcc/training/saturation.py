@@ -1,12 +1,11 @@
 """A callback that warns when the tanh of a policy or decoder is saturated."""
 
-import sys
-
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer
 from offpcc.training.loggers import report_errors
 from offpcc.training.run_fns import Callback, Run
+from offpcc.utils.errors import print_to_stderr
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import has_vectors
 
@@ -44,7 +43,7 @@ class Saturation(Callback):
         made, recorded = (float(share) for share in shares)
         if made > NEARLY_ALL and 1.0 - made < FEWER_BETWEEN * (1.0 - recorded):
             self.has_warned = True
-            print(f"offpcc: {self._message(run.loop.epoch, made, recorded)}", file=sys.stderr, flush=True)
+            print_to_stderr(self._message(run.loop.epoch, made, recorded))
 
     def _peek(self) -> Batch | None:
         """Return the next batch, or None if the buffer has no `peek`, which `Buffer` does not require."""

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from offpcc.algorithms import ActorCritic, find_algorithm, short_name
+from offpcc.algorithms import ActorCritic, find_algorithm, name_of_class, short_name
 from offpcc.algorithms.agent import check_device
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
@@ -278,7 +278,7 @@ class RunSpec:
             env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a
                 function or a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each
                 call has to make a new one. None to learn from a dataset without tests.
-            algo: a name in `ALGORITHMS`, or the name of a registered class with its own update.
+            algo: a name in `ALGORITHMS`, or a registered class with its own update, or its name.
             seed: see `RunSpec`, likewise all others. None draws one, and prints it.
             device: see `RunSpec`.
             threads: see `RunSpec`.
@@ -309,6 +309,7 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
+        algo = name_of_class(algo)
         given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}

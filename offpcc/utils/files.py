@@ -12,7 +12,7 @@ from typing import Any
 
 import gin
 
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, first_line
 
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -78,6 +78,15 @@ def _open_regular(path: str, flags: int) -> int:
         os.close(opened)
         raise
     return opened
+
+
+@contextmanager
+def explain_write_errors(file: Path) -> Iterator[None]:
+    """Turn an `OSError` of the body, which writes a file that the user named, into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
 
 
 @contextmanager

@@ -14,6 +14,11 @@ import numpy as np
 GLOBAL_LOCK = threading.RLock()
 
 
+def derived_seed(*key: int) -> int:
+    """Return the seed of a part of a run, from the run's seed and numbers of the part. Keys of other lengths differ."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
+
+
 class NumpyGenerator:
     """A NumPy generator that can be saved; each object that draws random numbers has its own."""
 

@@ -129,6 +129,7 @@ def test_an_episode_in_onnxruntime(tmp_path):
     draw = np.random.default_rng(1)
     observations = draw.normal(size=(40, 2)).astype(np.float32)
     session = onnxruntime.InferenceSession(done.file)
+    assert {port.shape[0] for port in (*session.get_inputs(), *session.get_outputs())} == {"batch"}
     assert play(session, contract, agent, observations, draw.normal(size=40)) < 1e-5
     swapped = {**contract, "state": [contract["state"][0], contract["state"][2], contract["state"][1]]}
     assert play(session, swapped, agent, observations, draw.normal(size=40)) > 1e-3  # so the comparison sees the state

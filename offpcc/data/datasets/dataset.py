@@ -59,7 +59,8 @@ from offpcc.data.datasets.metadata import (
 )
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_output, write_recording
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
+from offpcc.utils.files import explain_write_errors
 from offpcc.utils.paths import as_path
 from offpcc.utils.spaces import one_hot
 from offpcc.utils.version import __version__
@@ -984,7 +985,7 @@ def save_dataset(data: Dataset, file: Path) -> None:
         first, num = data.choices()
         settings |= {"action_low": [first], "action_high": [first + num - 1], NUM_ACTIONS: num}
     num_whole = int(data.is_whole[order].sum())
-    try:
+    with explain_write_errors(file):
         file.absolute().parent.mkdir(parents=True, exist_ok=True)
         numbers = {"num_steps": int(lengths.sum()), "num_whole": num_whole}
         write_recording(
@@ -995,5 +996,3 @@ def save_dataset(data: Dataset, file: Path) -> None:
             space=data.observation_space,
             is_discrete=data.discrete_actions,
         )
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({first_line(error)}); give a file elsewhere") from error

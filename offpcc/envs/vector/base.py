@@ -12,6 +12,7 @@ from gymnasium import spaces
 from offpcc.envs.aliases import LIFE_LOST
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.wrapper_chain import name_of
+from offpcc.utils.rng import derived_seed
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 Observations = list[np.ndarray]  # one per environment
@@ -130,8 +131,7 @@ class Environments:
     def begin_anew(self, num_steps: int) -> None:
         """Set new seeds for the next episodes, derived from the first seeds and the run's number of steps so far."""
         # This tuple is longer than those of other seeds, so that they differ.
-        keys = [(seed, 0, 2, num_steps) for seed in self.seeds]
-        self.seeds = [int(np.random.SeedSequence(key).generate_state(1)[0] >> 1) for key in keys]
+        self.seeds = [derived_seed(seed, 0, 2, num_steps) for seed in self.seeds]
         self._ask("begin_anew", dict(enumerate(self.seeds)))
 
     def close(self) -> None:

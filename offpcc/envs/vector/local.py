@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import gin
 import gymnasium
-import numpy as np
 
 from offpcc.config.validation import Flag, NumEnvs, Rule, check_arguments, rules_of
 from offpcc.envs.episode_replay import EpisodeReplay
@@ -17,6 +16,7 @@ from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.utils.errors import UserError
+from offpcc.utils.rng import derived_seed
 
 Address = Annotated[str, Rule('"auto" or HOST:PORT, such as "10.0.0.1:6379"', lambda value: isinstance(value, str))]
 
@@ -141,4 +141,4 @@ def environments(
 
 def environment_seed(seed: int, number: int) -> int:
     """Return the seed of environment `number` of a run; the first one has the run's seed."""
-    return seed if number == 0 else int(np.random.SeedSequence((seed, number)).generate_state(1)[0] >> 1)
+    return seed if number == 0 else derived_seed(seed, number)

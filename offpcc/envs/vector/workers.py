@@ -21,7 +21,6 @@ from weakref import WeakSet
 
 import gin
 import gymnasium as gym
-import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from offpcc.envs.episode_replay import EpisodeReplay
@@ -32,7 +31,7 @@ from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.process_guard import allow_exit
-from offpcc.utils.rng import seed_global_generators
+from offpcc.utils.rng import derived_seed, seed_global_generators
 
 CLOSE = "close"
 JOIN_TIMEOUT = 5.0  # seconds that a process has to end by itself
@@ -337,4 +336,4 @@ class WorkerEnvironments(Environments):
 def next_seed(seed: int) -> int:
     """Return the seed of the environment that replaces one with this seed."""
     # This tuple is longer than the tuple in `environment_seed`, so that the seeds differ.
-    return int(np.random.SeedSequence((seed, 0, 1)).generate_state(1)[0] >> 1)
+    return derived_seed(seed, 0, 1)

@@ -138,7 +138,7 @@ def _report(what: str, error: BaseException, is_last: bool) -> None:
         try:
             fault = type(error).__name__
             fault += f": {first_line(error)}" if str(error).strip() else ""
-            effect = "the run goes on, and does not tell of it again" if is_last else "the run goes on without it"
+            effect = "the run goes on; further errors of it are not shown" if is_last else "the run goes on without it"
             print(f"offpcc: {what} failed ({fault}); {effect}", file=stream, flush=True)
         except signals.ANYTHING as another:
             signals.pass_on(another)
