@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
+    from offpcc.training.build import build
     from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
-    from offpcc.training.experiment import build, configure
+    from offpcc.training.experiment import configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
     from offpcc.training.model_training import load_model
@@ -71,7 +72,7 @@ _HOMES = {
     "Agent": "offpcc.algorithms.agent",
     "Dataset": "offpcc.data.datasets.dataset",
     "RunSpec": "offpcc.training.spec",
-    "build": "offpcc.training.experiment",
+    "build": "offpcc.training.build",
     "configurable": "offpcc.config.registry",
     "configure": "offpcc.training.experiment",
     "export": "offpcc.training.export",

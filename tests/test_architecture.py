@@ -92,6 +92,7 @@ READS = {"env_options", "dataset_options", "checkpoint_options", "episode_option
 READS_ALL = {"loading.operative", "loading.current"}
 MAY_READ = {  # what makes a spec, what builds from it, and commands and functions that train nothing
     "training/spec.py",
+    "training/build.py",
     "training/experiment.py",
     "training/results.py",
     "cli/messages.py",

@@ -111,8 +111,8 @@ def test_a_resume_begins_a_new_episode_and_says_so_before_the_first_action(launc
 
 def halves(algo, tmp_path, num_envs=1, workers=False, replay=False, recorded=None):
     """A learner in the middle of an episode, and another that goes on from its checkpoint."""
+    from offpcc.training.build import build
     from offpcc.training.checkpoint import save_checkpoint
-    from offpcc.training.experiment import build
 
     made = []
     for _ in range(2):

@@ -17,9 +17,9 @@ from offpcc.config import loading
 from offpcc.core import Step
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Encoder
+from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation, run_episodes
-from offpcc.training.experiment import build
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import CSVLogger
 from offpcc.training.metrics import Loop, columns

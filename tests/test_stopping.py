@@ -18,9 +18,9 @@ from test_resume import assert_same
 
 from offpcc.config import loading
 from offpcc.training import fit
+from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build
 from offpcc.training.loggers import CSVLogger
 from offpcc.training.metrics import columns
 from offpcc.training.run_dir import RunFolder

@@ -20,7 +20,7 @@ from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.offline import dataset_options, load_unchanged
 from offpcc.envs.guard import opened
-from offpcc.training import experiment  # noqa: F401 (registers all that gin configures, before configs are read)
+from offpcc.training import build  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import check_steps, configured_make
 from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save_figure

@@ -17,7 +17,7 @@ from offpcc.config.registry import specification
 from offpcc.config.validation import format_value
 from offpcc.data.offline import dataset_options, read
 from offpcc.envs.guard import opened
-from offpcc.training import experiment  # noqa: F401 (registers all that gin configures)
+from offpcc.training import build  # noqa: F401 (registers all that gin configures)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.model_training import (
     ModelFit,

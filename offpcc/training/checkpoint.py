@@ -31,14 +31,8 @@ from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, remove_others, write_chunks
 from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
-from offpcc.training.experiment import (
-    CHECKPOINT_FORMAT,
-    EPISODE_STATE,
-    Experiment,
-    build_run,
-    closed_on_failure,
-    real_part,
-)
+from offpcc.training.build import build_run, closed_on_failure, real_part
+from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
 from offpcc.training.online import normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings

@@ -416,7 +416,7 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     from offpcc.config.bindings import parameters, passed_by_us
     from offpcc.data import Dataset
     from offpcc.networks import Recurrent
-    from offpcc.training.experiment import build
+    from offpcc.training.build import build
     from offpcc.training.spec import memory_parameters
     from offpcc.utils.errors import UserError
 

@@ -37,20 +37,19 @@ from offpcc.envs.make import CannotBeDrawn
 from offpcc.envs.rendering import backend
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
-from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change
-from offpcc.training.evaluation import frames_per_second, record_episodes
-from offpcc.training.experiment import (
-    Experiment,
+from offpcc.training.build import (
     arguments_of,
     build_run,
-    check_complete,
     check_context_length,
     closed_on_failure,
     note_without_data,
     read_data,
     real_part,
 )
+from offpcc.training.checkpoint import Checkpoint, Checkpoints
+from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change
+from offpcc.training.evaluation import frames_per_second, record_episodes
+from offpcc.training.experiment import Experiment, check_complete
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,

@@ -31,7 +31,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
-from offpcc.training.experiment import build_buffer, explain_failure
+from offpcc.training.build import build_buffer, explain_failure
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 

@@ -17,8 +17,8 @@ import offpcc.utils.tensor_files
 from offpcc.algorithms.nonfinite import NonFiniteError, bad
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
+from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints
-from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 

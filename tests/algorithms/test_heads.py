@@ -12,7 +12,7 @@ from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config import loading
 from offpcc.networks import Critics, Residual
 from offpcc.networks.layers import EnsembleLinear, HiddenLayers, ResidualBlock, head
-from offpcc.training.experiment import build as build_experiment
+from offpcc.training.build import build as build_experiment
 from offpcc.utils.errors import UserError
 
 HEADS = Residual(actor_width=6, actor_blocks=2, critic_width=5, critic_blocks=3)

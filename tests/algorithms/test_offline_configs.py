@@ -8,7 +8,7 @@ from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, SACN, TD3
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.data import offline
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 
 COMMON = {
     "ActorCritic.gamma": 0.99,

@@ -12,7 +12,7 @@ import offpcc
 from offpcc.cli.main import parse
 from offpcc.cli.messages import TrainOptions, command
 from offpcc.config import loading
-from offpcc.training.experiment import build_run
+from offpcc.training.build import build_run
 from offpcc.training.fit import describe_config
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import RunSpec, run_label

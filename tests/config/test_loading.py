@@ -9,7 +9,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.gin_files import CHECKOUT, CONFIGS
 from offpcc.networks import Encoder
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.training.run_fns import train, unused_train_parameters
 from offpcc.utils.errors import UserError
 

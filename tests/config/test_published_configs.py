@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from gin import config_parser
 
-import offpcc.training.experiment  # noqa: F401 (registers all that gin can configure)
+import offpcc.training.build  # noqa: F401 (registers all that gin can configure)
 from offpcc.config.bindings import configurables, parameters
 from offpcc.config.gin_files import read_config_text, statements
 

@@ -11,7 +11,7 @@ import offpcc
 from offpcc.cli.main import parser
 from offpcc.config.bindings import configurables, parameters, passed_by_us
 from offpcc.config.synonyms import ATTRIBUTES, OPTIONS, OWN, SYNONYMS
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
 

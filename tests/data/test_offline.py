@@ -28,8 +28,8 @@ from offpcc.data.datasets import columns as data_columns
 from offpcc.data.offline import dataset_options, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
 from offpcc.envs.wrappers import Concatenate
+from offpcc.training.build import build
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build
 from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import resolve_env_and_dataset, run_label
 from offpcc.utils.errors import DataWarning, UserError, in_python

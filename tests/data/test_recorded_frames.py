@@ -17,7 +17,7 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import folder_of_frames
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.offline import read
-from offpcc.training.experiment import limit_of_images, read_data
+from offpcc.training.build import limit_of_images, read_data
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 

@@ -13,8 +13,8 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.networks.cells import CELLS
+from offpcc.training.build import build
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import train

@@ -19,8 +19,8 @@ from offpcc.config import loading, registry
 from offpcc.core import Step
 from offpcc.data import Dataset
 from offpcc.networks import Identity, Recurrent
+from offpcc.training.build import build
 from offpcc.training.evaluation import run_episodes
-from offpcc.training.experiment import build
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import DataWarning, UserError

@@ -23,9 +23,10 @@ from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import fit as module
+from offpcc.training.build import build_run
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
-from offpcc.training.experiment import Experiment, build_run
+from offpcc.training.experiment import Experiment
 from offpcc.training.fit import RunExistsError, fit
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder

@@ -18,7 +18,7 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
-from offpcc.training import experiment
+from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.model_training import ModelFit, ModelTraining, load_model
@@ -451,7 +451,7 @@ def test_what_makes_imagined_steps_wrong_is_refused(binding, words, pendulum_fil
     small = ("DynamicsModel.hidden_dims = (4,)", "DynamicsModel.num_members = 2", "DynamicsModel.num_elites = 1")
     limit = ("Imagination.threshold = 'max * 1'", "Imagination.penalty = None", "ModelTraining.max_epochs = 1")
     offpcc.configure(None, *small, *limit, binding)
-    monkeypatch.setattr(experiment, "get_model", lambda *given: pytest.fail("the model is trained first"))
+    monkeypatch.setattr(build, "get_model", lambda *given: pytest.fail("the model is trained first"))
     with pytest.raises(UserError, match=words):
         offpcc.build("pendulum-v0", "mopo", dataset=pendulum_file)
 

@@ -16,9 +16,9 @@ from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import metrics
+from offpcc.training.build import build
 from offpcc.training.checkpoint import read_checkpoint, resume, save_checkpoint
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.experiment import build
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import AverageStats, Clock, Loop, columns

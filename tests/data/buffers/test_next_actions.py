@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
 ACTIONS = Box(-1, 1, (2,), np.float32)

@@ -12,7 +12,7 @@ import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import returns_to_go
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
 ACTIONS = Box(-1, 1, (1,), np.float32)

@@ -16,7 +16,7 @@ from offpcc.core import is_image
 from offpcc.data import Dataset, ReplayBuffer
 from offpcc.data.datasets.files import read_dataset_file
 from offpcc.networks import Convolutional, Recurrent
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
 STEPS = 12

@@ -20,7 +20,7 @@ import gin
 from offpcc.data.checks.check import examine_dataset
 from offpcc.data.datasets import columns, files
 from offpcc.data.datasets.load import load_dataset
-from offpcc.training import experiment
+from offpcc.training import build
 from offpcc.utils.errors import UserError
 
 def told(name):
@@ -36,7 +36,7 @@ def use(file):
     if algorithm == "check":
         examine_dataset(load_dataset(file, action_range=(-1, 1)))
     else:
-        experiment.build(None, algorithm, dataset=file, algorithm=small)
+        build.build(None, algorithm, dataset=file, algorithm=small)
 
 use(sys.argv[4])  # all modules are loaded
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

@@ -19,7 +19,7 @@ from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
 from offpcc.envs.vector.workers import serve_host
-from offpcc.training.experiment import build
+from offpcc.training.build import build
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_fns import Callback

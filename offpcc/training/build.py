@@ -1,0 +1,667 @@
+"""`build` and `build_run`: build the parts of a run, from a description of it, into an `Experiment`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from offpcc.algorithms import ActorCritic, find_algorithm
+from offpcc.algorithms.components import find_constant
+from offpcc.algorithms.construction import check_actions
+from offpcc.algorithms.dynamics import AUTO, DynamicsModel
+from offpcc.algorithms.variants import TABLE
+from offpcc.config import loading
+from offpcc.config.bindings import explains_calls
+from offpcc.config.validation import (
+    Fraction,
+    NonnegativeInteger,
+    PositiveInteger,
+)
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
+from offpcc.data.buffers.base import BufferBuilder
+from offpcc.data.buffers.imagined import ImaginedBuffer
+from offpcc.data.buffers.mixed import MixedBuffer
+from offpcc.data.checks.episodes import NEARLY_ALL
+from offpcc.data.offline import OfflineDataset, read
+from offpcc.envs.d4rl import catalog
+from offpcc.envs.guard import opened
+from offpcc.envs.make import EnvFunction, make
+from offpcc.envs.vector.local import LocalEnvironments
+from offpcc.envs.vector.local import environments as build_environments
+from offpcc.envs.vector.ray_actors import RayEnvironments
+from offpcc.envs.wrapper_chain import levels
+from offpcc.envs.wrappers import num_stacked
+from offpcc.networks import Recurrent
+from offpcc.networks.sequences import reads_previous
+from offpcc.training.evaluation import Evaluation, MakeAnyEnv
+from offpcc.training.experiment import ActionSpace, Experiment
+from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
+from offpcc.training.interaction import Interaction
+from offpcc.training.loggers.console import download_bar
+from offpcc.training.metrics import Loop
+from offpcc.training.model_training import check_model_of, find_or_train, fingerprint, load_model, untrained_model
+from offpcc.training.online import OnlinePhase, check_take_over
+from offpcc.training.remote import RemoteInteraction
+from offpcc.training.run_fns import (
+    as_callback,
+    columns_of,
+)
+from offpcc.training.spec import (
+    Arguments,
+    Callbacks,
+    OwnLoggers,
+    RunSpec,
+    memory_of,
+    torch_settings,
+    with_memory,
+)
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
+from offpcc.utils.paths import PACKAGE
+from offpcc.utils.rng import derived_seed
+from offpcc.utils.system import is_shortage
+
+UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
+
+
+@explains_calls
+def build(
+    env: str | EnvFunction | None,
+    algo: str | type[ActorCritic],
+    *,
+    seed: NonnegativeInteger | None = 0,
+    device: str | torch.device = "cpu",
+    threads: PositiveInteger | None = 1,
+    algorithm: Arguments | None = None,
+    buffer: Arguments | None = None,
+    buffer_class: BufferBuilder | None = None,
+    callbacks: Callbacks | None = None,
+    loggers: OwnLoggers | None = None,
+    environments: Arguments | None = None,
+    dataset: str | Path | Dataset | None = None,
+    dataset_fraction: Fraction = 1.0,
+    dataset_steps: PositiveInteger | None = None,
+    then_env_steps: NonnegativeInteger | None = None,
+    model: str | Path | None = None,
+) -> Experiment:
+    """Build a run from names. Arguments that are not given come from gin's bindings, else from the defaults.
+
+    Args:
+        env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a function or
+            a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each call has to make
+            a new one. None to learn from a dataset without tests.
+        algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
+            `offpcc.configurable`, or this class.
+        seed: the seed of everything random. None draws one, and prints it.
+        device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
+        threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds
+            again. More threads are faster only on an idle machine. None keeps torch's number.
+        algorithm: arguments of the algorithm's class, and those of its memory (`offpcc.networks.Recurrent`), such as
+            ``cell``.
+        buffer: arguments of the buffer's class.
+        buffer_class: class of the buffer, or gin's ``build.buffer_class = @MyBuffer``. By default `ReplayBuffer`, or
+            `RecurrentReplayBuffer` for an agent with memory.
+        callbacks: callbacks for each `train`; see `offpcc.training.run_fns.train`. Or gin's
+            ``build.callbacks = [@MyCallback]``.
+        loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
+        environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
+        dataset: a dataset to learn from instead of interaction; see `offpcc.data.load_dataset`. The wrappers of `env`
+            apply to its observations as they would in `env`.
+        dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
+            this part, rounded up.
+        dataset_steps: the number of the dataset's steps to use, from the start; the last episode is cut.
+        then_env_steps: environment steps in which learning goes on in `env` after the dataset; see `RunSpec.make`.
+        model: the file of a model of the dataset; see `RunSpec.make`.
+
+    Raises:
+        UserError: a name is unknown, or the environment or dataset is unsuitable.
+
+    Note:
+        This changes no setting of the process. `offpcc.utils.system.keep_freed_memory`, which the command line calls,
+        saves up to a third of the time of an update on the CPU, but then the process keeps its peak memory.
+    """
+    spec = RunSpec.make(
+        env,
+        algo,  # type: ignore[arg-type]  # a class is taken, too
+        seed=seed,
+        device=device,
+        threads=threads,
+        algorithm=algorithm,
+        buffer=buffer,
+        buffer_class=buffer_class,
+        callbacks=callbacks,
+        loggers=loggers,
+        environments=environments,
+        dataset=dataset,
+        dataset_fraction=dataset_fraction,
+        dataset_steps=dataset_steps,
+        then_env_steps=then_env_steps,
+        model=model,
+    )
+    return build_run(spec)
+
+
+def read_data(spec: RunSpec) -> OfflineDataset | None:
+    """Read the dataset of a run, as its agent sees it; None if the run learns from interaction.
+
+    Raises:
+        UserError: the dataset or the environment is unsuitable.
+    """
+    if spec.dataset is None:
+        return None
+    with contextlib.ExitStack() as stack:
+        example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
+        bar = stack.enter_context(download_bar())
+        fraction, seed, state = spec.dataset_fraction, spec.seed, spec.env_options.state
+        given: dict[str, Any] = {"fraction": fraction, "steps": spec.dataset_steps, "seed": seed, "state": state}
+        given["memory_limit"] = limit_of_images(spec)
+        return read(spec.dataset, example, spec.dataset_options, progress=bar, **given)
+
+
+def limit_of_images(spec: RunSpec) -> int | None:
+    """Return `memory_limit` of the buffer that the dataset will fill; the dataset is read before that is built."""
+    if "memory_limit" in spec.buffer:
+        limit = spec.buffer["memory_limit"]
+    else:
+        algorithm = find_algorithm(spec.algo)
+        is_memoryless = True
+        for name in ("encoder", "shared_encoder"):
+            builder = spec.algorithm.get(name) or loading.bound_value(algorithm, name)
+            builder = builder or getattr(algorithm, f"default_{name}", None)
+            is_memoryless &= getattr(getattr(builder, "func", builder), "memoryless", True)
+        default = default_buffer(is_memoryless, getattr(algorithm, "draws_by_priority", False))
+        limit = loading.bound_value(spec.parts.buffer_class or default, "memory_limit")
+    return limit if isinstance(limit, int) else None  # the buffer refuses others
+
+
+def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
+    """Build the parts of a run.
+
+    Args:
+        spec: the description of the run.
+        data: the dataset, if `read_data` has read it.
+
+    Raises:
+        UserError: the environment or the dataset is unsuitable, or other bindings were loaded after the spec was made.
+    """
+    if loading.current().text != spec.config.text:
+        raise UserError("other bindings were loaded after this spec was made; make a new one by RunSpec.make")
+    with for_python(), loading.LOCK, torch_settings(spec.device, spec.threads):
+        return _build_run(spec, data)
+
+
+class _Task(NamedTuple):
+    """What a run learns in, as far as its parts depend on it.
+
+    Attributes:
+        observations: the agent's space of observations.
+        actions: the agent's space of actions.
+        frames: number of stacked observations; 1 for none.
+        time_limit: of an episode, in steps, as the environment's spec tells it; None if it is unknown.
+        changes_rewards: whether a wrapper changes rewards, so that test returns have no normalised score.
+        make_env: makes an environment of the agent; None for data without an environment.
+    """
+
+    observations: spaces.Box
+    actions: ActionSpace
+    frames: int = 1
+    time_limit: int | None = None
+    changes_rewards: bool = False
+    make_env: MakeAnyEnv | None = None
+
+
+def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
+    if spec.env is None:
+        assert data is not None and isinstance(data.action_space, ActionSpace)
+        return _Task(data.observation_space, data.action_space)
+    with opened(spec.make_env()) as example:
+        is_wrapped = bool(spec.env_options.wrappers)
+        observations, actions = example.observation_space, example.action_space
+        assert isinstance(observations, spaces.Box) and isinstance(actions, ActionSpace)
+        return _Task(
+            observations,
+            actions,
+            num_stacked(example),
+            None if example.spec is None else example.spec.max_episode_steps,
+            is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example)),
+            functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True),
+        )
+
+
+def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
+    loading.recall_used(spec.used)
+    callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
+    data = data or read_data(spec)
+    task = _task_of(spec, data)
+    algorithm = _build_algorithm(spec, task, data)
+    tests = None
+    if task.make_env is not None:
+        references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))
+        tests = Evaluation(functools.partial(task.make_env, shows_state=False), references, spec.longest_episode)
+    interaction: Interaction | None = None
+    online: OnlinePhase | None = None
+    if data is None:
+        if note := note_without_data(spec):
+            warn_of_data(note)
+        buffer, interaction, imagination = _build_interaction(spec, task, algorithm, tests)
+    else:
+        data = _fit_data(data, algorithm)
+        sizes = _buffer_arguments(spec, num_envs=1, frame_stack=1)
+        buffer = real = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
+        _learn_from(data, algorithm, real)
+        imagination = None
+        if spec.imagination is not None and spec.start_from is None:
+            imagination = _build_imagination(spec, task, algorithm, real, sizes, data)
+            buffer = imagination.buffer
+        if spec.then_env_steps:
+            then = _algorithm_online(spec, algorithm, data, task.observations, task.actions)
+            mixed, waiting, _ = _build_interaction(spec, task, then, tests, recorded=real)
+            with closed_on_failure(waiting):
+                parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
+                online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
+    _record_used(spec, algorithm, buffer)
+    return Experiment(
+        algorithm,
+        buffer,
+        interaction,
+        tests,
+        Loop(),
+        f"{spec.label} {spec.algo}",
+        data,
+        callbacks=callbacks,
+        loggers=spec.parts.loggers,
+        spec=spec,
+        online=online,
+        imagination=imagination,
+        time_limit=task.time_limit,
+        config=loading.operative(),
+    )
+
+
+def _build_algorithm(spec: RunSpec, task: _Task, data: OfflineDataset | None) -> Any:
+    """Return the algorithm of a run."""
+    algorithm_class = find_algorithm(spec.algo)
+    if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
+        named = spec.env or (data.name if data else "the data")
+        check_actions(algorithm_class, task.actions, named, are_recorded=data is not None)
+    with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
+        own = with_memory(algorithm_class, spec)
+        return algorithm_class(task.observations, task.actions, device=spec.device, seed=spec.seed, **own)
+
+
+def _fit_data(data: OfflineDataset, algorithm: Any) -> OfflineDataset:
+    """Return the data as an algorithm reads them, and warn of what is unusual in them."""
+    if not isinstance(algorithm, ActorCritic):
+        name = type(algorithm).__name__
+        raise UserError(f"{name} cannot learn from recorded data; derive it from ActorCritic")
+    algorithm.expect_recorded_data()
+    data = data.for_agent(algorithm)
+    notices = [notice.text for notice in data.notices]
+    for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
+        warn_of_data(f"{data.name}: {text}")
+    return data
+
+
+def _buffer_arguments(spec: RunSpec, **sizes: int) -> dict[str, Any]:
+    """Return the arguments of a buffer of real transitions; those given by the user come first."""
+    return {**sizes, "device": spec.device, "seed": spec.seed, **spec.buffer}
+
+
+def _build_interaction(
+    spec: RunSpec, task: _Task, algorithm: Any, tests: Evaluation | None, recorded: Any = None
+) -> tuple[Any, Interaction, Imagination | None]:
+    """Return a buffer for an algorithm in the environments, the interaction that fills it, and rollouts in a model.
+
+    Args:
+        spec: the description of the run.
+        task: its spaces and environments.
+        algorithm: the algorithm that acts.
+        tests: the test episodes, which may share the environment.
+        recorded: the buffer of recorded data, for a run that goes on in the environments.
+    """
+    assert task.make_env is not None
+    with explain_failure("environments", "num_envs"):
+        bound = {"timeout": spec.env_options.timeout, "bindings": spec.config.text}
+        played = build_environments(task.make_env, spec.seed, **bound, **spec.environments)
+    imagination = None
+    with closed_on_failure(played):
+        sizes = _buffer_arguments(spec, num_envs=played.num_envs, frame_stack=task.frames)
+        buffer: Any = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
+        if recorded is not None and spec.online.share:
+            buffer = MixedBuffer(recorded, buffer, spec.online.share)
+        if spec.imagination is not None and recorded is None:
+            imagination = _build_imagination(spec, task, algorithm, buffer, {**sizes, "num_envs": 1})
+            buffer = imagination.buffer
+        parts = algorithm, buffer, spec.seed, spec.longest_episode
+        if isinstance(played, RayEnvironments) and not played.lockstep:
+            if not isinstance(algorithm, ActorCritic):
+                raise UserError(
+                    f"{type(algorithm).__name__} cannot be sent to the actors of environments.ray_address; derive it "
+                    f"from ActorCritic, or set environments.lockstep=True"
+                )
+            interaction: Interaction = RemoteInteraction(played, *parts)
+        else:
+            interaction = Interaction(played, *parts)
+    if isinstance(played, LocalEnvironments) and played.shared_with_tests:
+        assert tests is not None
+        tests.shared = interaction
+    return buffer, interaction, imagination
+
+
+def _build_imagination(
+    spec: RunSpec,
+    task: _Task,
+    algorithm: ActorCritic,
+    real: Any,
+    sizes: Mapping[str, Any],
+    data: OfflineDataset | None = None,
+) -> Imagination:
+    """Return the rollouts in a model, whose buffer has `real` as its real part.
+
+    Args:
+        spec: the description of the run.
+        task: its spaces and environments.
+        algorithm: the algorithm that acts in the model.
+        real: the buffer of real transitions.
+        sizes: the arguments of that buffer.
+        data: the data that the model learns from; None for the agent's own transitions.
+
+    Raises:
+        UserError: the algorithm, the observations or the model do not fit.
+    """
+    assert spec.imagination is not None and spec.model_training is not None
+    if real.frame_stack > 1:
+        raise UserError(
+            f"{spec.env} shows stacks of {task.frames} observations, and a model needs single ones; leave Concatenate "
+            f"out, and bind DynamicsModel.history = {task.frames}"
+        )
+    encoders = algorithm.shared_encoder, algorithm.actor_encoder, *algorithm.critic_encoders
+    if algorithm.memoryless and any(map(reads_previous, encoders)):
+        raise UserError(
+            f"{spec.algo} begins rollouts within episodes, where an agent without memory does not know the "
+            f"previous action and reward; leave use_previous_action and use_previous_reward out, or choose "
+            f"r{spec.algo}"
+        )
+    if algorithm.clip_rewards and spec.imagination.ends_as_failure:
+        raise UserError(
+            f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a "
+            f"reward of its own, whose sign is not enough; leave clip_rewards out, or bind "
+            f"Imagination.ends = 'truncated'"
+        )
+    model = get_model(spec, data, task.observations, task.actions)
+    longest = task.time_limit or UNKNOWN_LENGTH
+    if data is not None:
+        longest = int((data.rows.stops - data.rows.starts).max())
+    taken = inspect.signature(default_buffer(algorithm.memoryless, False)).parameters  # a user's class has others
+    own_sizes = {name: value for name, value in sizes.items() if name in taken}
+    own_sizes["capacity"] = imagined_capacity(spec.imagination, real, longest)
+    own_sizes["seed"] = derived_seed(spec.seed, 10)  # not that of the real part
+    own = build_buffer(algorithm, task.observations, task.actions, own_sizes)
+    buffer = ImaginedBuffer(real, own, spec.imagination.real_share, "" if data is None else fingerprint(model))
+    algorithm.model_stats = stat_names(data is None, **spec.imagination._asdict())
+    rows = None if data is None else data.rows
+    learning = spec.model_training, spec.seed, algorithm.gamma
+    return Imagination(spec.imagination, model, buffer, rows, *learning, algorithm.reward_scale, algorithm.reward_shift)
+
+
+def _record_used(spec: RunSpec, algorithm: Any, buffer: Any) -> None:
+    """Add the arguments of Python to the values in use, as gin's bindings of them would be."""
+    algorithm_class = type(algorithm)
+    if spec.memory and (encoder := memory_of(algorithm_class)) not in spec.algorithm:
+        loading.add_used(ActorCritic, {str(encoder): None})
+    for part, arguments in arguments_of(spec, algorithm_class, buffer).items():
+        loading.add_used(part, arguments)
+    for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
+        loading.add_used(make_logger, loading.bindings_of(make_logger))
+
+
+def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant: Any) -> None:
+    """Warn of the numbers of observations that the normalisation hides, as they are constant in the data."""
+    if algorithm.normalization is None:
+        return
+    names = [f"{place}" for place in range(is_constant.size)]
+    if data.packed is not None:
+        names = data.packed.unpacked_shape.number_names
+    hidden = set[int]()
+    if (packed := data.packed) is not None and packed.state_part is not None:  # only critics see these
+        hidden = {*range(packed.state_part.columns.start, packed.state_part.columns.stop)}
+    constant = [names[place] for place in np.flatnonzero(is_constant) if place not in hidden]
+    if constant:
+        warn_of_data(
+            f"{data.name}: of the observations, the numbers {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} "
+            f"are constant in the data, so the agent does not see them: normalised, they are 0 wherever it acts, also "
+            f"in a later online phase"
+        )
+
+
+def note_without_data(spec: RunSpec) -> str:
+    """Return a note on an algorithm that is made for recorded data and gets none, else ""."""
+    cls = find_algorithm(spec.algo)
+    if spec.dataset is not None or spec.init is not None or not getattr(cls, "is_offline", False):
+        return ""
+    entry = TABLE.get(spec.algo)
+    online = "sac" if entry is None else spec.algo.replace(entry.algorithm, "sac")
+    effect = "" if cls.has_critics else ", whose actions it copies, so it does not improve"
+    return (
+        f"{spec.algo} is made for recorded data, but no data set is given, so it learns from its own steps{effect}; "
+        f"name one with --dataset, or choose an algorithm for learning online, such as {online}"
+    )
+
+
+def arguments_of(spec: RunSpec, algorithm_class: Any, buffer: Any) -> dict[Any, Mapping[str, Any]]:
+    """Return the arguments of a run's parts that gin did not give, by class."""
+    own, memory = (
+        {name: loading.with_names(value) for name, value in given.items()} for given in (spec.algorithm, spec.memory)
+    )
+    given = {algorithm_class: own, Recurrent: memory, type(real_part(buffer)): spec.buffer}
+    return {part: arguments for part, arguments in given.items() if arguments}
+
+
+def real_part(buffer: Any) -> Any:
+    """Return the part of a buffer that holds real transitions; without a model, the buffer itself."""
+    return buffer.real if isinstance(buffer, ImaginedBuffer) else buffer
+
+
+def get_model(
+    spec: RunSpec, data: OfflineDataset | None, observations: spaces.Box, actions: ActionSpace
+) -> DynamicsModel:
+    """Return the model of a run: the given one, one of the same data, or a new one, which is trained first.
+
+    Without recorded data, it is not trained yet.
+
+    Raises:
+        UserError: the given model is of other data or sizes, or the data are not suited to a model.
+    """
+    names, options = [spec.env or ""], spec.env_options
+    is_altered = bool(options.wrappers or options.kwargs)  # so the termination rule of its name may not hold
+    assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
+    if data is None:
+        return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
+    if spec.model is not None:
+        return check_model_of(load_model(spec.model, spec.device), spec.model, data)
+    assert spec.model_training is not None
+    names += [data.recorded_in or "", data.name]
+    if is_altered and spec.model_settings.get("termination", AUTO) == AUTO:
+        names = names[1:] if not options.wrappers else []  # wrappers change recorded observations, too
+    return find_or_train(data, names, spec.model_settings, spec.model_training, spec.device, spec.seed)
+
+
+def _algorithm_online(
+    spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: ActionSpace
+) -> ActorCritic:
+    """Return the algorithm of the online phase: the one of the dataset, or another one that can take over.
+
+    Raises:
+        UserError: its networks differ, or it learns from other windows.
+    """
+    if spec.online.algorithm is None:
+        return before
+    cls = find_algorithm(spec.online.algorithm)
+    if spec.start_from is not None and cls is not type(before):
+        raise UserError(
+            f"OfflineToOnline.algorithm is {spec.online.algorithm}, but this run has --algo {spec.algo} and begins "
+            f"online; leave one out"
+        )
+    if cls is type(before):
+        return before
+    with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"):
+        algorithm: ActorCritic = cls(observations, actions, device=spec.device, seed=spec.seed)
+    if algorithm.n_step != before.n_step:
+        raise UserError(
+            f"{cls.__name__}.n_step is {algorithm.n_step}, but that of {type(before).__name__} is {before.n_step}; "
+            f"give both the same"
+        )
+    algorithm.reward_scale *= data.reward_scale
+    check_take_over(algorithm, before)
+    return algorithm
+
+
+@contextlib.contextmanager
+def closed_on_failure(part: Any) -> Iterator[None]:
+    """Close a part, such as worker processes or the lock of a recording, if the body raises."""
+    try:
+        yield
+    except BaseException:
+        part.close()
+        raise
+
+
+@contextlib.contextmanager
+def explain_failure(part: str, sizes: str) -> Iterator[None]:
+    """Turn exceptions from building a part into a `UserError` that names the part and a remedy.
+
+    Args:
+        part: the name of the part's class.
+        sizes: the arguments to lower in order to save memory.
+
+    Raises:
+        UserError: a binding has the wrong type, refers to itself, or needs more memory than there is; or a line of the
+            user's own classes raises a TypeError.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError, TypeError, OverflowError, ValueError) as error:
+        if is_shortage(error) or isinstance(error, OverflowError):
+            remedy = f"that is more memory than there is: lower its sizes, such as {sizes}"
+        elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
+            remedy = "correct its bindings"
+            if line := _line_of_user(error):
+                raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
+        elif isinstance(error, RecursionError):
+            remedy = "a binding refers to itself; correct it"
+        else:
+            raise
+        raise UserError(f"{part} cannot be built: {first_line(error)}; {remedy}") from error
+
+
+def _line_of_user(error: Exception) -> str:
+    """Return the last line of an error's traceback outside offpcc and installed packages, or ""."""
+    libraries = PACKAGE, Path(sysconfig.get_path("stdlib"))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts) or frame.filename.startswith("<")
+        if not is_installed and not any(map(file.is_relative_to, libraries)):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
+
+
+def build_buffer(
+    algorithm: ActorCritic,
+    observations: spaces.Box,
+    actions: ActionSpace,
+    arguments: Mapping[str, Any],
+    buffer_class: BufferBuilder | None = None,
+) -> ReplayBuffer | RecurrentReplayBuffer:
+    """Build the replay buffer of an algorithm: `buffer_class`, else the one that suits it.
+
+    Raises:
+        UserError: an argument is invalid, the buffer does not fit the algorithm, or memory is short.
+    """
+    buffer_class = buffer_class or default_buffer(algorithm.memoryless, getattr(algorithm, "draws_by_priority", False))
+    name = getattr(buffer_class, "__name__", str(buffer_class))
+    if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
+        holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")
+        raise UserError(
+            f"build.buffer_class is {name}, which draws {holds}, but {type(algorithm).__name__} learns from {needs}; "
+            f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
+        )
+    steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
+    with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
+        buffer: ReplayBuffer | RecurrentReplayBuffer = buffer_class(observations, actions, **steps, **arguments)
+    for what, reads, setting, value in (
+        ("next actions", "reads_next_actions", "gives_next_actions", True),
+        ("returns", "reads_returns", "return_discount", getattr(algorithm, "gamma", None)),
+    ):
+        if getattr(algorithm, reads, False):
+            if not hasattr(buffer, setting):
+                raise UserError(
+                    f"{type(algorithm).__name__} reads recorded {what}, which {name} does not give; derive it from "
+                    f"ReplayBuffer or RecurrentReplayBuffer"
+                )
+            setattr(buffer, setting, value)
+    if warning := check_context_length(algorithm, buffer):
+        warn_of_data(warning)
+    return buffer
+
+
+def check_context_length(algorithm: ActorCritic, buffer: Any) -> str:
+    """Return a warning if the segments are shorter than the encoder's context length, else ""."""
+    if not isinstance(algorithm, ActorCritic) or not isinstance(buffer, RecurrentReplayBuffer):
+        return ""
+    if buffer.segment_len is None:
+        return ""
+    seen = buffer.segment_len + buffer.burn_in
+    context_length = max(encoder.context_length or 0 for encoder in (algorithm.shared_encoder, algorithm.actor_encoder))
+    if context_length <= seen:
+        return ""
+    return (
+        f"the memory looks back {context_length} steps, but learning sees {seen} of them together "
+        f"(RecurrentReplayBuffer.segment_len and burn_in), so the agent acts with longer memories than it learned "
+        f"with; lower its window, such as GPT.context_length={max(seen // 2, 1)}, or raise segment_len or burn_in"
+    )
+
+
+def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
+    """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it.
+
+    Raises:
+        UserError: the dataset lacks what the algorithm reads: ends of episodes, next actions or returns.
+    """
+    name, reader = type(algorithm).__name__, "an agent with memory learns from whole episodes"
+    if algorithm.reads_returns:
+        reader = f"{name} reads the return from each step on"
+    if not data.has_ends and (algorithm.reads_returns or not algorithm.memoryless):
+        raise UserError(
+            f"{data.name} does not say where any episode ends (no terminals, no timeouts), and {reader}; give the time "
+            f'limit, --gin "dataset.max_episode_steps=N", or mark the ends in the data'
+        )
+    stops, terminations = data.rows.stops, data.rows.terminations
+    is_alone = (stops - data.rows.starts == 2) & (terminations[stops - 2, 0] == 0.0)
+    if is_alone.sum() >= NEARLY_ALL * len(stops) and (algorithm.reads_returns or algorithm.reads_next_actions):
+        what = "the return from each step on" if algorithm.reads_returns else "the recorded next action"
+        raise UserError(
+            f"{data.name}: {is_alone.sum():,} of {len(stops):,} episodes are single steps that did not terminate, and "
+            f"{name} reads {what}; give the steps in order of time and mark only the ends of episodes, or choose an "
+            f"algorithm that learns from single steps, such as iql or cql"
+        )
+    if algorithm.reads_returns and algorithm.gamma == 1.0 and not terminations.any():
+        raise UserError(
+            f"{name}.gamma is 1 and no episode of {data.name} terminated, so no return is finite, and {name} reads "
+            f"them; lower gamma, or choose cql"
+        )
+    algorithm.reward_scale *= data.reward_scale
+    if not (algorithm.normalization is algorithm.state_normalization is None):
+        mean, std = data.statistics()
+        algorithm.set_statistics(mean, std)
+        _warn_of_constant(data, algorithm, find_constant(mean, std))
+    buffer.fill(data.rows, data.identity)
