@@ -44,11 +44,11 @@ from offpcc.training.model_quality import check_model_fits_data, format_quality,
 from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.plotting import groups_of, losses_at_switch
-from offpcc.training.policy_evaluation import RESAMPLES, bootstrap_interval
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.seed_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
@@ -461,9 +461,9 @@ def summarize_evaluation(
     returns = np.array([result.episode_return for result in results], np.float64)
     interval = None
     if len(returns) > 1:
-        low, high = bootstrap_interval(returns)
-        method = f"percentile bootstrap of the mean, {RESAMPLES} resamples"
-        interval = {"low": low, "high": high, "level": 0.95, "method": method}
+        low, high = mean_interval(returns)
+        method = f"percentile bootstrap of the mean, {EPISODE_RESAMPLES} resamples"
+        interval = {"low": low, "high": high, "level": LEVEL, "method": method}
     return {
         "env": env,
         "simulator": simulator_version() or None,

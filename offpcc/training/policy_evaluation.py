@@ -32,14 +32,13 @@ from offpcc.data.offline import OfflineDataset
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
 from offpcc.training.build import build_buffer, explain_failure
+from offpcc.training.seed_statistics import mean_interval
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
 SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
 SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
 WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
-RESAMPLES = 10_000  # of a bootstrap
-LEVEL = 0.95
 REFUSED = {  # arguments of critics that have no effect on FQE, or a wrong one, and why
     **dict.fromkeys(("gamma", "seed"), "which is an argument of evaluate_from_data itself"),
     **dict.fromkeys(("device", "reward_range", "has_terminations"), "which the agent and the data give"),
@@ -83,7 +82,7 @@ class ValueEstimate:
     @functools.cached_property
     def interval(self) -> tuple[float, float]:
         """See the class."""
-        return bootstrap_interval(self.initial_values)
+        return mean_interval(self.initial_values)
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -91,16 +90,6 @@ class ValueEstimate:
         least, most = self.bounds
         is_possible = least <= self.value <= most
         return text if is_possible else f"{text}; that is wrong: the rewards give {least:.4g} to {most:.4g}"
-
-
-def bootstrap_interval(numbers: Array) -> tuple[float, float]:
-    """Return the 95% percentile bootstrap interval of a mean; NaN for fewer than two numbers."""
-    if len(numbers) < 2:
-        return float("nan"), float("nan")
-    generator = np.random.default_rng(0)
-    means = [numbers[generator.integers(len(numbers), size=len(numbers))].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, ((1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0))
-    return float(low), float(high)
 
 
 def estimate_value(

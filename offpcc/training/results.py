@@ -59,6 +59,7 @@ from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
 from offpcc.training.report import make_report
 from offpcc.training.report_figure import draw_report
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import Arguments, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
@@ -69,7 +70,6 @@ from offpcc.utils.rng import same_global_generators, seed_global_generators
 
 Test = Annotated[str, one_of(("last", "best"))]
 REPORT_SUFFIXES = (".png", ".md", ".json")
-NORMAL_95 = 1.96  # standard errors on each side of a mean that hold 95% of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,11 @@ class EvaluationResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% confidence interval of the mean, by the normal distribution; NaN for one episode.
+        """The 95% bootstrap interval of the mean; NaN for one episode.
 
         It shows the uncertainty of this agent's mean. It shows nothing about other training seeds.
         """
-        if len(self.returns) < 2:
-            return float("nan"), float("nan")
-        half = NORMAL_95 * float(self.returns.std(ddof=1)) / len(self.returns) ** 0.5
-        return self.mean - half, self.mean + half
+        return mean_interval(self.returns)
 
     def __str__(self) -> str:
         return overview([EpisodeResult(*pair) for pair in zip(self.returns, self.lengths, strict=True)])

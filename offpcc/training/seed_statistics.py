@@ -16,6 +16,7 @@ Scores = Sequence[Array]  # one array (..., R) for each task
 
 LEVEL = 0.95  # of the intervals
 RESAMPLES = 50_000
+EPISODE_RESAMPLES = 10_000  # for means over episodes
 FEWER_RESAMPLES = 2_000  # for curves and profiles, which have an interval at each of many places
 SEED = 0  # of the resampling
 BLOCK = 2**19  # numbers that are resampled at a time
@@ -96,3 +97,9 @@ def interval(function: Callable[[Scores], Array], strata: Scores, resamples: int
     if min(stratum.shape[-1] for stratum in strata) < 2:
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     return low, high
+
+
+def mean_interval(numbers: Array) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of the mean of numbers (E,); NaN for fewer than two."""
+    low, high = interval(mean, [numbers], EPISODE_RESAMPLES)
+    return float(low), float(high)

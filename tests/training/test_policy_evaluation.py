@@ -20,13 +20,13 @@ from offpcc.networks import Encoder, Identity, Inputs, Recurrent
 from offpcc.training.policy_evaluation import (
     Discounting,
     ValueEstimate,
-    bootstrap_interval,
     check_actor_fits_data,
     policy_actions,
     rank_correlation,
     ranks,
     regret_at,
 )
+from offpcc.training.seed_statistics import mean_interval
 from offpcc.utils.errors import UserError
 
 GAMMA = 0.8
@@ -454,8 +454,8 @@ def test_regret_is_what_the_best_of_the_chosen_lacks():
 
 
 def test_the_interval_needs_two_numbers():
-    assert np.isnan(bootstrap_interval(np.ones(1))).all()
-    assert bootstrap_interval(np.ones(5)) == (1.0, 1.0)
+    assert np.isnan(mean_interval(np.ones(1))).all()
+    assert mean_interval(np.ones(5)) == (1.0, 1.0)
 
 
 class Ones(gymnasium.Env):

@@ -41,6 +41,7 @@ from offpcc.training.fit import fit
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Callback
+from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, in_python
@@ -500,8 +501,9 @@ def test_evaluate_returns_the_returns_of_episodes():
     result = offpcc.evaluate(agent, Drift, episodes=5)
     assert result.returns.shape == (5,) and result.lengths.tolist() == [40] * 5
     assert result.mean == result.returns.mean() and result.std == result.returns.std()
-    half = 1.96 * result.returns.std(ddof=1) / 5**0.5
-    assert result.interval == pytest.approx((result.mean - half, result.mean + half))
+    low, high = result.interval
+    assert result.returns.min() <= low < result.mean < high <= result.returns.max()
+    assert result.interval == mean_interval(result.returns), "as of `offpcc evaluate --json`"
     assert "return over 5 episodes: mean" in str(result)
     again = offpcc.evaluate(agent, Drift, episodes=5, num_envs=2)
     np.testing.assert_allclose(result.returns, again.returns, rtol=1e-5)
