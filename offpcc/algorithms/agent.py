@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import ACTOR_FORMAT
-from offpcc.config.bindings import parameters
+from offpcc.config.bindings import explains_calls, parameters
 from offpcc.config.registry import from_specification
 from offpcc.config.synonyms import no_attribute
 from offpcc.config.validation import NumEnvs, check_arguments, format_value, rules_of
@@ -80,6 +80,7 @@ class Agent:
             f"{self.action_space.shape}>"
         )
 
+    @explains_calls
     def reset(self, num_envs: NumEnvs | None = None) -> None:
         """Reset the hidden state; call it when an episode begins.
 

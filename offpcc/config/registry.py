@@ -16,7 +16,7 @@ from gymnasium import spaces
 from offpcc.config.bindings import nearest_parameter
 from offpcc.config.hyperparameters import ClassSignature, Documentation
 from offpcc.config.validation import check_arguments, format_value, rules_of
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, print_to_stderr
 from offpcc.utils.spaces import LARGEST_BOX
 
 REGISTRY: dict[str, type] = {}
@@ -50,6 +50,7 @@ def configurable(cls: C) -> C:
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)
     takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    _tell_declared_again(cls, signature)
 
     @functools.wraps(original)
     def checked_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -123,6 +124,20 @@ def specification(value: Any) -> Any:
     raise UserError(
         f"{format_value(value)} cannot be written into an actor's file; decorate {decorated} with offpcc.configurable"
     )
+
+
+def _tell_declared_again(cls: type, signature: inspect.Signature) -> None:
+    """Tell of parameters that a registered parent has, too: gin's bindings of the parent's do not reach the class."""
+    for parent in cls.__mro__[1:]:
+        if REGISTRY.get(parent.__name__) is not parent or "__init__" not in parent.__dict__:
+            continue
+        of_parent = inspect.signature(parent.__dict__["__init__"]).parameters
+        for name in signature.parameters:
+            if name in of_parent and of_parent[name].kind is inspect.Parameter.KEYWORD_ONLY:
+                print_to_stderr(
+                    f"{cls.__name__} declares {name} again, a parameter of {parent.__name__}, so bindings of "
+                    f"{parent.__name__}.{name} have no effect on it; take it by **kwargs"
+                )
 
 
 def from_specification(spec: Any, **overrides: Any) -> Any:

@@ -22,7 +22,7 @@ import torch
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
-from offpcc.config.bindings import refuse_unknown
+from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import from_specification, is_raised_by_own_class
 from offpcc.config.validation import PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import Chunk
@@ -306,6 +306,7 @@ def _differences(content: Mapping[str, Any], experiment: Experiment) -> list[str
     return messages
 
 
+@explains_calls
 def load(
     file: str | Path,
     env: str | EnvFunction | None = None,

@@ -185,3 +185,16 @@ def test_a_class_that_a_notebook_defines_again_replaces_the_first():
         made.append(configurable(Again))
     gin.parse_config("Again.value = 7")
     assert [cls().value for cls in made] == [7, 7] and REGISTRY["Again"] is made[1]
+
+
+def test_a_parameter_of_the_parent_that_is_declared_again_is_told(capsys):
+    @configurable
+    class DeclaresAgain(ProbeParent):
+        def __init__(self, size: int, *, rate: float = 0.5, other: int = 3, **kwargs: object) -> None:
+            super().__init__(size, rate=rate, **kwargs)
+
+    told = capsys.readouterr().err
+    assert told == (
+        "offpcc: DeclaresAgain declares rate again, a parameter of ProbeParent, so bindings of ProbeParent.rate have "
+        "no effect on it; take it by **kwargs\n"
+    )
