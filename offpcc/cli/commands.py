@@ -43,11 +43,11 @@ from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
 from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
-from offpcc.training.plotting import groups_of, losses_at_switch
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_tables import groups_of, losses_at_switch
 from offpcc.training.seed_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals

@@ -36,8 +36,8 @@ from offpcc.training.comparison import (
 )
 from offpcc.training.fit import plan_run
 from offpcc.training.loggers.console import format_return, return_decimals
-from offpcc.training.plotting import cut, read_progress
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_tables import cut, read_progress
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text

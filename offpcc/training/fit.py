@@ -64,7 +64,7 @@ from offpcc.training.loggers import (
 from offpcc.training.loggers.console import return_decimals
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.online import OnlinePhase
-from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.plotting import plot_run
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
@@ -79,6 +79,7 @@ from offpcc.training.run_fns import (
     train,
     unused_train_parameters,
 )
+from offpcc.training.run_tables import read_progress
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python

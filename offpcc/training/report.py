@@ -14,7 +14,8 @@ import numpy as np
 
 from offpcc.config.validation import is_number
 from offpcc.training.grid_plot import RETURN, references_of
-from offpcc.training.plotting import (
+from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_tables import (
     Array,
     Curve,
     NoRunsError,
@@ -26,7 +27,6 @@ from offpcc.training.plotting import (
     labels_of,
     read_progress,
 )
-from offpcc.training.run_dir import RunFolder
 from offpcc.training.seed_statistics import (
     FEWER_RESAMPLES,
     LEVEL,

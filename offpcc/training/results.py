@@ -54,11 +54,12 @@ from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
 from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
 from offpcc.training.online import Loss, loss_at_switch
-from offpcc.training.plotting import Curve, Summary, curve_of, find_runs, plot_runs, read_progress
+from offpcc.training.plotting import plot_runs
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
 from offpcc.training.report import make_report
 from offpcc.training.report_figure import draw_report
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_tables import Curve, Summary, curve_of, find_runs, read_progress
 from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import Arguments, configured_make
 from offpcc.utils import signals

@@ -27,8 +27,9 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint, take_networ
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
-from offpcc.training.plotting import plot_run, read_progress
+from offpcc.training.plotting import plot_run
 from offpcc.training.run_fns import Callback
+from offpcc.training.run_tables import read_progress
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 

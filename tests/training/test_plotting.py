@@ -5,7 +5,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from offpcc.training.plotting import NoRunsError, plot_run, plot_runs
+from offpcc.training.plotting import plot_run, plot_runs
+from offpcc.training.run_tables import NoRunsError
 from offpcc.utils.errors import UserError
 
 COLUMNS = "epoch,step,train/return,test/return,test/return_std\n"

@@ -1,0 +1,309 @@
+"""Tables of runs: finds the folders of runs, reads their `progress.csv`, groups runs, and aligns their curves."""
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from offpcc.training.comparison import group_runs
+from offpcc.training.online import Loss, loss_at_switch
+from offpcc.training.run_dir import RunFolder, path_part
+from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.files import open_regular
+
+Array = npt.NDArray[np.float64]
+Progress = dict[str, list[float]]  # the columns of a `progress.csv`
+LARGEST = 2**30  # bytes of a `progress.csv`
+MOST_LISTED = 6  # the most runs or columns that a message lists
+
+
+class NoRunsError(UserError, ValueError):
+    """Raised when there is nothing to plot."""
+
+
+class Curve(NamedTuple):
+    """A line and its band: environment steps, with mean and standard deviation at each step."""
+
+    steps: Array
+    mean: Array
+    std: Array
+
+
+class Mean(NamedTuple):
+    """The mean of several runs with equal settings.
+
+    Attributes:
+        num_runs: Runs with at least one number.
+        curve: Mean and standard deviation over these runs, at the steps that all of them have.
+        beyond: The longer runs, each from the last step of `curve` to its own end.
+    """
+
+    num_runs: int
+    curve: Curve
+    beyond: list[Curve]
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Find the runs in a run's, an algorithm's or an environment's folder.
+
+    Args:
+        folder: The folder to search, at any depth.
+
+    Returns:
+        The folders that hold a `progress.csv`, sorted.
+
+    Raises:
+        NoRunsError: If there are none.
+    """
+    runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
+    if not runs:
+        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
+    return runs
+
+
+def read_progress(file: Path) -> Progress:
+    """Read a run's `progress.csv` as columns, with nan for empty cells; skip a last line without its line end.
+
+    Raises:
+        UserError: If the file is damaged or is not a table of a run.
+    """
+    try:
+        if not file.is_file() or file.stat().st_size > LARGEST:
+            raise ValueError("it is not a regular file, or too large")
+        with open_regular(file, "r", encoding="utf-8", newline="") as stream:
+            lines = stream.readlines()
+            if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line
+                del lines[-1]
+            reader = csv.DictReader(lines)
+            rows = list(reader)
+            columns = {name: [float(row[name] or "nan") for row in rows] for name in reader.fieldnames or ()}
+        if "step" not in columns:
+            raise ValueError("it has no column 'step'")
+        if not all(map(str.isprintable, columns)):
+            raise ValueError("it has a column whose name cannot be printed")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise UserError(
+            f"{file} cannot be read as a run's progress ({first_line(error)}); put it back from a copy, or leave its "
+            f"run out"
+        ) from error
+    return columns
+
+
+def curve_of(progress: Progress, metric: str) -> Curve:
+    """Return a metric at the steps with a number. The band comes from the column `<metric>_std`, if there is one."""
+    steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
+    if not len(mean):
+        return Curve(mean, mean, mean)
+    std = np.asarray(progress.get(f"{metric}_std", np.zeros_like(mean)))
+    known = ~np.isnan(mean)
+    return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
+
+
+class Aligned(NamedTuple):
+    """The runs of a group that have a number for a metric, R of them, at the S steps that all of them have.
+
+    Attributes:
+        runs: Their folders.
+        curves: The numbers of each run at all of its steps.
+        steps: (S,), the common steps.
+        values: (R, S).
+    """
+
+    runs: list[Path]
+    curves: list[Curve]
+    steps: Array
+    values: Array
+
+
+def align_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Aligned:
+    """Return the numbers of runs at their common steps. Runs without any number are left out.
+
+    Args:
+        group: the name of the group, for messages.
+        runs: the folders of the runs.
+        metric: a column of the tables.
+
+    Raises:
+        NoRunsError: no run has a number, or the runs have no common step.
+        KeyError: a run's `progress.csv` lacks the metric.
+    """
+    curves = []
+    for run in runs:
+        progress = read_progress(run / "progress.csv")
+        if metric not in progress:
+            raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
+        curves.append(curve_of(progress, metric))
+    known = {run: curve for run, curve in zip(runs, curves, strict=True) if len(curve.steps)}
+    if not known:
+        raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
+    values = [dict(zip(curve.steps, curve.mean, strict=True)) for curve in known.values()]
+    common = sorted(set.intersection(*map(set, values)))
+    if not common:
+        extents = [_extent(run.name, curve.steps) for run, curve in zip(runs, curves, strict=True)]
+        raise NoRunsError(
+            f"the runs in {group} have no number for {metric!r} at a common step: {cut(extents, '; ')}; name only "
+            f"folders of runs that share steps, or continue those that ended early"
+        )
+    table = np.array([[run[step] for step in common] for run in values])
+    return Aligned(list(known), list(known.values()), np.array(common), table)
+
+
+def mean_over_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Mean:
+    """Return mean and standard deviation over runs at their common steps; see `align_runs`."""
+    _, known, common, table = align_runs(group, runs, metric)
+    beyond = [
+        Curve(*(column[curve.steps >= common[-1]] for column in curve))
+        for curve in known
+        if curve.steps[-1] > common[-1]
+    ]
+    return Mean(len(known), Curve(common, table.mean(axis=0), table.std(axis=0)), beyond)
+
+
+def _extent(name: str, steps: Array) -> str:
+    """Return the steps at which a run has numbers, as text."""
+    if not len(steps):
+        return f"run {name} has none"
+    if len(steps) == 1:
+        return f"run {name} has one, at {steps[0]:,.0f}"
+    return f"run {name} has {len(steps)}, from {steps[0]:,.0f} to {steps[-1]:,.0f}"
+
+
+def _advice(runs: Sequence[Path]) -> str:
+    """Return a text that names the columns with numbers."""
+    tables = [read_progress(run / "progress.csv") for run in runs]
+    known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
+    full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
+    return f"there are some for --metric {cut(full, ', ')}" if full else "train them first"
+
+
+def cut(words: Sequence[str], between: str) -> str:
+    """Return the first words, and the number of the others, for a message."""
+    more = len(words) - MOST_LISTED
+    return between.join([*words[:MOST_LISTED], *([f"and {more} more"] if more > 0 else [])])
+
+
+class Summary(NamedTuple):
+    """The final result of a group of runs.
+
+    Attributes:
+        environment: The environment's name.
+        label: The group's name in the legend.
+        num_runs: Runs with at least one number for the metric.
+        final_mean: Mean over runs at `steps`.
+        final_std: Standard deviation over runs at `steps` (with divisor N, NumPy's default).
+        steps: The last environment step at which all runs of the group have a number.
+        longest: The last environment step of the longest run.
+    """
+
+    environment: str
+    label: str
+    num_runs: int
+    final_mean: float
+    final_std: float
+    steps: int
+    longest: int
+
+
+class RunGroup(NamedTuple):
+    """Runs in the folder of one algorithm with equal settings."""
+
+    folder: Path
+    settings: str  # how they differ from other runs in the folder; "" if all are equal
+    runs: list[Path]
+    played: str = ""  # their environment, if the folder's place does not tell it
+    kind: str = ""  # their algorithm and data, if the folder has runs of several kinds
+
+    @property
+    def environment(self) -> str:
+        """The environment's name."""
+        return self.played or self.folder.parent.name
+
+    def __str__(self) -> str:
+        return f"{self.folder} with {self.settings}" if self.settings else str(self.folder)
+
+
+def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss]]:
+    """Return what runs lost when they went on in their environment, by environment and label as in `plot_runs`."""
+    groups = groups_of(folders)
+    found = {}
+    for group, name in zip(groups, labels_of(groups), strict=True):
+        losses = [loss_at_switch(read_progress(run / "progress.csv")) for run in group.runs]
+        found[group.environment, name] = [loss for loss in losses if loss is not None]
+    return found
+
+
+def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
+    """Group the runs in some folders by folder and settings, without duplicates."""
+    runs_of: dict[Path, dict[Path, None]] = {}
+    for folder in folders:
+        for run in find_runs(folder):
+            runs_of.setdefault(run.resolve().parent, {})[run.resolve()] = None
+    groups = []
+    for folder, found in runs_of.items():
+        alike: dict[tuple[str, str, str], list[Path]] = {}
+        for run in found:  # a folder that the user chose may have runs of all kinds
+            alike.setdefault(_kind_of(run), []).append(run)
+        if len(alike) == 2 and UNKNOWN in alike:  # a run without run.json is one of the others
+            del alike[UNKNOWN]
+            alike = {kind: list(found) for kind in alike}
+        for (env, algo, data), runs in alike.items():
+            kind = ", ".join(filter(None, (algo, data))) if len(alike) > 1 else ""
+            played = env if kind else "" if _is_below_task(folder, env) else "_from_".join(filter(None, (env, data)))
+            groups += [
+                RunGroup(folder, ", ".join(filter(None, (kind, settings))), some, played, kind)
+                for settings, some in group_runs(runs).items()
+            ]
+    return groups
+
+
+def _is_below_task(folder: Path, env: str) -> bool:
+    """Return whether the folder above is one of the environment, as in a folder of results, or this is not known."""
+    try:
+        return not env or folder.parent.name.startswith(path_part(env))
+    except UserError:  # run.json has a name that no folder can have
+        return False
+
+
+UNKNOWN = ("", "", "")  # the kind of a run without run.json
+
+
+def _kind_of(run: Path) -> tuple[str, str, str]:
+    """Return a run's environment, algorithm and data by its run.json; "" for what is unknown or not there."""
+    details = RunFolder.at(run).details()
+    data = details.get("dataset")
+    env, algo, name = details.get("env"), details.get("algo"), data.get("name") if isinstance(data, dict) else None
+    return str(env or ""), str(algo or ""), str(name or "")
+
+
+def labels_of(groups: Sequence[RunGroup]) -> list[str]:
+    """Return a name for each group: its folder's name and the settings that differ within the folder."""
+    places = list(dict.fromkeys((group.environment, group.folder) for group in groups))
+    name_of = dict(zip(places, _names(places), strict=True))
+    names = [name_of[group.environment, group.folder] for group in groups]
+    return [", ".join(filter(None, (name, group.settings))) for name, group in zip(names, groups, strict=True)]
+
+
+def has_trained_online(run: Path) -> bool:
+    """Return whether a run has training episodes; one that learns from recorded data alone has none."""
+    return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
+
+
+def _names(places: Sequence[tuple[str, Path]]) -> list[str]:
+    """Return names for folders of algorithms in environments: the algorithms, or parts of the paths to be unique.
+
+    If two folders of one environment have the same algorithm, return the part of the path above the environment, such
+    as `lstm` for `lstm/pendulum-p-v0/rsac`, and the algorithm's name where there is none. If this is not unique either,
+    return the whole path.
+    """
+    environments, folders = zip(*places, strict=True)
+    algorithms = [folder.name for folder in folders]
+    paths = [Path(os.path.relpath(folder, os.path.commonpath(folders))) for folder in folders]
+    above = [path.parent.parent.as_posix() if len(path.parts) > 2 else path.name for path in paths]
+    for names in (algorithms, above):
+        if "" not in names and len(set(zip(environments, names, strict=True))) == len(places):
+            return names
+    return [str(path) for path in paths]
