@@ -13,8 +13,8 @@ from offpcc.cli.main import parse
 from offpcc.cli.messages import TrainOptions, command
 from offpcc.config import loading
 from offpcc.training.build import build_run
-from offpcc.training.fit import describe_config
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_messages import describe_config
 from offpcc.training.spec import RunSpec, run_label
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
