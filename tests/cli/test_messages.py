@@ -36,7 +36,7 @@ def named_as(unit_file, tmp_path):
 
 
 def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypatch):
-    monkeypatch.setattr("offpcc.training.fit.available_bytes", lambda: 100)
+    monkeypatch.setattr("offpcc.training.run_messages.available_bytes", lambda: 100)
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
 
