@@ -51,7 +51,7 @@ CRITICS_ONLY = (
     *("gamma", "polyak", "target_update_interval", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
     *("n_step", "reward_scale", "reward_shift"),
 )
-LONG_INTERVAL, SLOW_AVERAGE = 50, 0.9  # with both, targets hardly move
+SLOWEST = 20_000  # updates in which targets go most of the way to the networks
 CRITIC_INPUTS = ("history", "state", "history+state")
 OF_MLPS = ("hidden_dims", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout")
 DropoutRate = Annotated[
@@ -596,13 +596,13 @@ class Construction:
         if not self.has_critics or not num_updates:
             return ""
         polyak = self._targets.polyak
-        if self.target_update_interval >= LONG_INTERVAL and polyak >= SLOW_AVERAGE:
+        if self.target_update_interval > SLOWEST * (1.0 - polyak):
             return (
                 f"the targets hardly move: each {self.target_update_interval} updates, they move by "
                 f"{1.0 - polyak:.2g} of the way to the networks; polyak = 0 copies the networks, as tau = 1 does "
                 f"in stable-baselines3"
             )
-        if self.target_update_interval == 1 and polyak < 0.5:
+        if self.target_update_interval == 1 and 0.0 < polyak < 0.5:
             return (
                 f"the targets are almost the networks themselves, as polyak is {polyak:g}: it is 1 - tau, so "
                 f"tau = 0.005 is polyak = 0.995"

@@ -1,7 +1,9 @@
 """`Optimizer` (Adam and AdamW), `PolyakAverage`, and learning rate schedules."""
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Real
 from typing import Annotated, Any
 
 import torch
@@ -28,20 +30,29 @@ Schedule = Callable[[int], float]  # learning rate as a function of the number o
 
 def _is_schedule(value: Any) -> bool:
     """Check whether `value` is a callable that returns a learning rate for the first update, and no huge one later."""
-    return is_number(_rate_after(value, 0), 0.0) and not is_number(_rate_after(value, MANY_UPDATES), LARGEST_RATE)
+    return is_number(_rate_after(value, 0), 0.0) and _explodes_to(value) is None
 
 
 def _rate_after(value: Any, num_updates: int) -> Any:
-    """Return what a schedule gives after this number of updates; None if it is none, or a broken one."""
+    """Return what a copy of a schedule gives after this number of updates; None if it is none, or a broken one."""
     try:
-        return value(num_updates) if callable(value) and not isinstance(value, type) else None
+        return copy.deepcopy(value)(num_updates) if callable(value) and not isinstance(value, type) else None
+    except OverflowError:
+        return math.inf
     except Exception:  # such as a table of rates that ends before
         return None
 
 
+def _explodes_to(value: Any) -> Any:
+    """Return the rate of a schedule after many updates if it has grown above `LARGEST_RATE`; else None."""
+    rate = _rate_after(value, MANY_UPDATES)
+    is_large = isinstance(rate, Real) and not isinstance(rate, bool) and not rate <= LARGEST_RATE
+    return rate if is_large and rate != _rate_after(value, 0) else None
+
+
 def _advice(value: Any) -> str:
     """Return advice for a class in place of an object, and for a schedule of stable-baselines3."""
-    if is_number(rate := _rate_after(value, MANY_UPDATES), LARGEST_RATE):
+    if (rate := _explodes_to(value)) is not None:
         return (
             f"its rate after {MANY_UPDATES:,} updates would be {rate:g}: a schedule gets the number of updates, not "
             f"the remaining share of training; LinearDecay() of offpcc.algorithms.optim falls to 0"

@@ -388,8 +388,8 @@ def bound_value(function: Any, parameter: str) -> Any:
 
 def with_names(value: Any) -> Any:
     """Return a value with gin's reference @NAME in place of each registered class, also in a list."""
-    if isinstance(value, list | tuple):
-        return [with_names(item) for item in value]
+    if type(value) in (list, tuple):
+        return type(value)(with_names(item) for item in value)
     known = gin_private.inverse_lookup(value) if callable(value) else None
     return value if known is None else gin.config.ConfigurableReference(known.selector, False)
 

@@ -100,14 +100,20 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("is_double", "DQN.double"),
     ("n_quantiles", "QRDQN.num_quantiles"),
     ("use_sde optimize_memory_usage q_func_factory", "", "offpcc has no counterpart"),
-    ("clip_obs clip_reward optimizer_class optimizer_kwargs optim_factory", "", "offpcc has no counterpart"),
+    ("clip_reward", "ActorCritic.clip_rewards", "it takes the sign of each reward"),
+    ("clip_obs optimizer_class optimizer_kwargs optim_factory", "", "offpcc has no counterpart"),
     ("transition_picker transition_picker_factory", "", "ActorCritic.n_step and the frame stack of images do this"),
     (
         "features_extractor_class feature_extractor_class",
         "ActorCritic.encoder",
         "an encoder class of yours; csac and the like have convolutions",
     ),
-    ("features_extractor_kwargs", "ActorCritic.encoder", "an encoder class with gin's bindings"),
+    (
+        "features_extractor_kwargs",
+        "ActorCritic.encoder",
+        "bind the arguments of your encoder, such as MyEncoder.width = 64",
+        "functools.partial(MyEncoder, width=64)",
+    ),
     ("features_dim", "Convolutional.feature_dim"),
     (
         "share_features_extractor enable_critic_lstm shared_lstm",
@@ -117,7 +123,12 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("activation_fn activation_function", "", "MLPs have ReLU; an encoder or heads of your own may have another"),
     ("value_learning_rate", "ActorCritic.lr", "lr is for all networks; actor_lr and encoder_lr override it"),
     ("alpha_learning_rate", "ActorCritic.lr", "CQL's multiplier has this rate, too"),
-    ("initial_alpha", "", "CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed"),
+    ("initial_alpha", "SAC.alpha"),
+    (
+        "CQL.initial_alpha",
+        "",
+        "CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed",
+    ),
     ("prioritized_replay", "build.buffer_class", "PrioritizedReplayBuffer of offpcc.data"),
     ("eps_decay epsilon_decay exploration_steps", "ValueBased.epsilon_steps", "a number of environment steps"),
     (
@@ -312,7 +323,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
         return f'algorithm={{"{name}": ...}}'
     if owner == "build":
         return f"{name} where the learner is built, as in offpcc.SAC(env, {name}=...)"
-    takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "Recurrent": "RSAC"}
+    takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "Recurrent": "RSAC", "ValueBased": "DQN"}
     return f"{name} of offpcc.{takes.get(owner, owner)}"
 
 

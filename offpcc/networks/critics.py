@@ -85,9 +85,10 @@ class Critics(nn.Module):
     def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:
         """Check whether `perceptrons` computes x faster than the layers do.
 
-        Of critics without gradients, an actor's loss often takes the minimum. Then `perceptrons` omits rows.
+        An actor's loss often takes the minimum of frozen critics. Then `perceptrons` omits rows, so that it pays for
+        fewer rows, if there are many critics.
         """
-        num_rows = len(x) * x.shape[1] // 2 if is_frozen and x.requires_grad else x.shape[1]
+        num_rows = max(x.shape[1], len(x) * x.shape[1] // 2 if is_frozen and x.requires_grad else 0)
         if num_rows < self.rows_at_once or not takes_kernels(x) or torch.is_autocast_enabled("cpu"):
             return False
         return is_plain(self.net, EnsembleLinear, EnsembleLayerNorm if self.has_norm else None)

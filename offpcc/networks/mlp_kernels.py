@@ -1,4 +1,4 @@
-"""Hand-written forward and backward passes of MLPs on the CPU, for fused updates.
+"""Hand-written forward and backward passes of MLPs and critics on the CPU.
 
 In a small network, the overhead of each operation is a large part of the cost. With many rows, memory traffic between
 operations is another. Here, a whole network is one autograd operation, and rows pass through all layers in blocks that
@@ -35,11 +35,10 @@ class _Perceptrons(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, has_norm: bool, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, has_norm: bool, is_differentiated: bool, *parameters: Tensor) -> Tensor:
         layers = _layers(parameters, has_norm)
         y = x.new_empty(*x.shape[:2], layers[-1][0].shape[2])
         rows_at_once = rows_of_block(layer[0].shape[2] for layer in layers)
-        is_differentiated = any(ctx.needs_input_grad)
         kept: list[Tensor] = []  # of each block: each hidden layer's output, then what its layer norm needs
         for number in range(len(x)):
             *hidden, (last_weight, last_bias) = [[parameter[number] for parameter in layer] for layer in layers]
@@ -68,7 +67,7 @@ class _Perceptrons(torch.autograd.Function):
         parameters, kept = saved[: ctx.num_parameters], iter(saved[ctx.num_parameters :])
         layers = _layers(parameters, ctx.has_norm)
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
-        of_parameters = [torch.zeros_like(p) for p in parameters] if any(ctx.needs_input_grad[2:]) else []
+        of_parameters = [torch.zeros_like(p) for p in parameters] if any(ctx.needs_input_grad[3:]) else []
         of_layers = _layers(of_parameters, ctx.has_norm) if of_parameters else [()] * len(layers)
         for number in range(len(gradient)):
             members = [[parameter[number] for parameter in layer] for layer in layers]
@@ -86,7 +85,7 @@ class _Perceptrons(torch.autograd.Function):
                     of_x[number, block].zero_().index_copy_(0, rows, down)
                 elif of_x is not None:
                     of_x[number, block] = down
-        return of_x, None, *(of_parameters if of_parameters else [None] * len(parameters))
+        return of_x, None, None, *(of_parameters if of_parameters else [None] * len(parameters))
 
 
 def rows_with_gradient(gradient: Tensor) -> Tensor | None:
@@ -148,7 +147,7 @@ def perceptrons(x: Tensor, parameters: Sequence[Tensor], has_norm: bool = False)
     Weights (N, in, out) and biases (N, 1, out) alternate. With `has_norm`, the scale (N, 1, out) and shift (N, 1, out)
     of the layer norm follow the bias of each hidden layer.
     """
-    y: Tensor = _Perceptrons.apply(x, has_norm, *parameters)  # type: ignore[no-untyped-call]
+    y: Tensor = _Perceptrons.apply(x, has_norm, torch.is_grad_enabled(), *parameters)  # type: ignore[no-untyped-call]
     return y
 
 

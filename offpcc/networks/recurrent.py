@@ -1,5 +1,6 @@
 """The recurrent encoder."""
 
+import copy
 import functools
 import inspect
 from typing import Annotated, Any
@@ -73,7 +74,7 @@ class Recurrent(Encoder):
             raise UserError(f"{type(self.cell).__name__}.dim is not set; set it in __init__ to the width of a summary")
         self.dim, self.context_length = self.cell.dim, self.cell.context_length
         if not type(self.cell).__module__.startswith("offpcc."):
-            check_cell(self.cell, num_in, self.dim)
+            check_cell(copy.deepcopy(self.cell), num_in, self.dim)
 
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""

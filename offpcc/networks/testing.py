@@ -54,14 +54,14 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
     """Check that a memory cell has the batch as its first axis, returns its state, and does not mix rows.
 
     Args:
-        cell: the cell.
+        cell: the cell, or a copy of it: the check runs it, in eval mode.
         num_in: numbers in an input.
         dim: numbers in a summary.
 
     Raises:
         UserError: a check failed, or the cell raised an exception.
     """
-    name, was_training = type(cell).__name__, cell.training
+    name = type(cell).__name__
     x = torch.randn(ROWS, STEPS, num_in, generator=torch.Generator().manual_seed(0))
     cell.eval()
     with torch.no_grad(), torch.random.fork_rng([]):
@@ -72,7 +72,6 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
                 f"{name}.forward(x, None) failed for x of the shape (batch, steps, numbers) = {tuple(x.shape)}: "
                 f"{format_error(error)}; correct it"
             ) from error
-    cell.train(was_training)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor) or result[1] is None:
         raise UserError(f"{name}.forward has to return summaries and a state; correct it")
     h, state = result

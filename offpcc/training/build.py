@@ -132,7 +132,7 @@ def build(
     """
     spec = RunSpec.make(
         env,
-        algo,  # type: ignore[arg-type]  # a class is taken, too
+        algo,
         seed=seed,
         device=device,
         threads=threads,

@@ -173,7 +173,8 @@ class Experiment:
             self._check_start(settings["num_epochs"])
         if self.online is None:
             idle = unused_train_parameters(self.algorithm, self.interaction, self.tests, settings)
-            for name in sorted(given & idle.keys()):
+            wanted = {name for name in given & idle.keys() if settings[name]}  # 0 and None ask for nothing
+            for name in sorted(wanted):
                 print_to_stderr(f"train({name}=...) has no effect: {idle[name]}")
         steps = settings["num_steps_per_epoch"]
         for played in (self.interaction, self.online.interaction if self.online is not None else None):

@@ -273,7 +273,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         find_algorithm(spec.algo).__name__, {name: loading.with_names(value) for name, value in spec.algorithm.items()}
     )
     check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
-    check_writable("the buffer", spec.buffer)
+    check_writable("ReplayBuffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
     check_writable("train", {name: spec.training[name] for name in spec.given_training})
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}

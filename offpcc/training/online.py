@@ -44,7 +44,9 @@ Names = Annotated[
         lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
     ),
 ]
-AlgorithmName = Annotated[str, Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))]
+IS_NAME = Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))
+AlgorithmName = Annotated[str, IS_NAME]
+AnyAlgorithm = Annotated[str | type[ActorCritic], IS_NAME]  # a class stands for its name
 
 
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later

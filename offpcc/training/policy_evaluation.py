@@ -36,6 +36,7 @@ from offpcc.training.seed_statistics import mean_interval
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
+SLACK = 0.02  # of the range of possible values, which an estimate may be beyond it by rounding
 SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
 SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
 WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
@@ -88,8 +89,10 @@ class ValueEstimate:
         low, high = self.interval
         text = f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
         least, most = self.bounds
-        is_possible = least <= self.value <= most
-        return text if is_possible else f"{text}; that is wrong: the rewards give {least:.4g} to {most:.4g}"
+        slack = SLACK * (most - least) if math.isfinite(most - least) else 0.0
+        if least - slack <= self.value <= most + slack:
+            return text
+        return f"{text}; the rewards give {least:.4g} to {most:.4g}, so the critics have not converged"
 
 
 def estimate_value(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -57,6 +58,10 @@ class Run(NamedTuple):
     loop: Loop
 
 
+NAME = re.compile(r"[^,\s]+")  # of a column
+METHODS = ("on_start", "before_updates", "on_progress", "on_epoch", "on_end", "statistics")  # of a callback
+
+
 class Callback:
     """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
 
@@ -66,7 +71,8 @@ class Callback:
 
     Attributes:
         stat_names: names of the values that `statistics` returns. They are columns of the run's table, named
-            ``callback/NAME``, which are fixed before the run starts; also TensorBoard and Weights & Biases have them.
+            ``callback/NAME``, which are fixed before the run starts. TensorBoard and Weights & Biases get them, too.
+            The callbacks of a run need different names.
     """
 
     stat_names: ClassVar[Sequence[str]] = ()
@@ -74,12 +80,16 @@ class Callback:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse methods of callbacks in other libraries, which nothing would call."""
         super().__init_subclass__(**kwargs)
+        is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
         for name, ours in CALLBACK_METHODS.items():
-            if name in vars(cls):
+            if name in vars(cls) and not is_called:
                 raise UserError(f"{cls.__name__} has the method {name}, which nothing calls; in offpcc that is {ours}")
 
     def statistics(self, run: Run) -> Mapping[str, float | None]:
-        """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value."""
+        """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value.
+
+        It is called before the test episodes of the epoch.
+        """
         return {}
 
     def on_start(self, run: Run) -> None:
@@ -99,8 +109,25 @@ class Callback:
 
 
 def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
-    """Return the columns of a run's table that these callbacks fill."""
-    return [f"callback/{name}" for callback in callbacks for name in callback.stat_names]
+    """Return the columns of a run's table that these callbacks fill.
+
+    Raises:
+        UserError: a name cannot be that of a column, or two callbacks have one name.
+    """
+    owners = dict[str, str]()
+    for callback in callbacks:
+        owner, names = type(callback).__name__, callback.stat_names
+        are_names = isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
+        if not are_names or not all(map(NAME.fullmatch, names)):
+            raise UserError(
+                f"{owner}.stat_names is {format_value(names)}; it has to be a tuple of names without commas, such as "
+                f'("energy",)'
+            )
+        for name in names:
+            if name in owners:
+                raise UserError(f"{owners[name]} and {owner} both have a value {name!r}; rename one in its stat_names")
+            owners[name] = owner
+    return [f"callback/{name}" for name in owners]
 
 
 def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
@@ -110,8 +137,10 @@ def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
         UserError: a name is not in its `stat_names`, or a value is no number.
     """
     values = dict[str, float | None]()
-    for name, value in callback.statistics(run).items():
-        owner = f"{type(callback).__name__}.statistics"
+    owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
+    if not isinstance(returned, Mapping):
+        raise UserError(f"{owner} returned {format_value(returned)}; return a dict of numbers by name")
+    for name, value in returned.items():
         if name not in callback.stat_names:
             raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
         try:
@@ -255,6 +284,7 @@ def train(
         if warning := algorithm.updates_warning(planned):
             warn_of_data(warning)
     called = [as_callback(given) for given in callbacks]
+    callback_columns(called)  # raises
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     for callback in called:
@@ -298,6 +328,7 @@ def train(
 
     def end_epoch() -> None:
         report_skipped_updates(loop.stats, loop.epoch + 1, type(algorithm).__name__)
+        of_callbacks = [_values_of(callback, run) for callback in called]  # the user's code comes first: it may raise
         clock.report("testing", now=True)
         # Tests come first and change no state of the loop: a run that stops here repeats them after a resume.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
@@ -315,10 +346,10 @@ def train(
             **{f"update/{name}": value for name, value in loop.stats.means().items()},
             **clock.row(),
         }
+        for found in of_callbacks:
+            values |= found
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
-        for callback in called:
-            values |= _values_of(callback, run)
         names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
         names += callback_columns(called)
         row: dict[str, float | None] = {name: values.get(name) for name in names}

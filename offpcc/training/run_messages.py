@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from offpcc.algorithms import ActorCritic
 from offpcc.config.loading import values
 from offpcc.core import has_images
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -173,10 +174,19 @@ def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
     warned = (
         check_context_length(experiment.algorithm, experiment.buffer),
         explain_no_updates(*plan),
-        experiment.algorithm.updates_warning(planned_updates(*plan)),
+        experiment.algorithm.updates_warning(planned_updates(*plan)) or _warning_online(spec, experiment),
         explain_rare_policy_updates(spec, experiment),
     )
     return [*filter(None, warned)]
+
+
+def _warning_online(spec: RunSpec, experiment: Experiment) -> str:
+    """Return a warning about the updates in the environment, after recorded data, or ""."""
+    phase = experiment.online
+    if phase is None or not isinstance(phase.algorithm, ActorCritic):
+        return ""
+    warning: str = phase.algorithm.updates_warning(spec.then_env_steps * phase.options.updates_per_step)
+    return warning
 
 
 def explain_rare_policy_updates(spec: RunSpec, experiment: Experiment) -> str:

@@ -101,5 +101,7 @@ def interval(function: Callable[[Scores], Array], strata: Scores, resamples: int
 
 def mean_interval(numbers: Array) -> tuple[float, float]:
     """Return the 95% percentile bootstrap interval of the mean of numbers (E,); NaN for fewer than two."""
+    if len(numbers) < 2:
+        return float("nan"), float("nan")
     low, high = interval(mean, [numbers], EPISODE_RESAMPLES)
     return float(low), float(high)

@@ -48,7 +48,7 @@ from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, check_installed, tracking_wanted
 from offpcc.training.model_training import ModelTraining
-from offpcc.training.online import DEFAULT_ENV_STEPS, AlgorithmName, OnlineOptions, check_begins_online, online_options
+from offpcc.training.online import DEFAULT_ENV_STEPS, AnyAlgorithm, OnlineOptions, check_begins_online, online_options
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_num_epochs, check_settings, train
 from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
 from offpcc.utils.rng import SharedState
@@ -249,7 +249,7 @@ class RunSpec:
     def make(
         cls,
         env: str | EnvFunction | None,
-        algo: AlgorithmName,
+        algo: AnyAlgorithm,
         *,
         seed: NonnegativeInteger | None = 0,
         device: str | torch.device = "cpu",
@@ -309,8 +309,8 @@ class RunSpec:
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
-        algo = name_of_class(algo)
-        given: dict[str, Any] = {"algo": algo, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
+        named: str = name_of_class(algo)
+        given: dict[str, Any] = {"algo": named, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"dataset_steps": dataset_steps}
@@ -321,7 +321,7 @@ class RunSpec:
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
         check_settings(**training or {})
         refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
-        algorithm_class = find_algorithm(algo)
+        algorithm_class = find_algorithm(named)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)
             print_to_stderr(f"the seed {seed} was drawn; seed={seed} repeats this run")
@@ -345,10 +345,10 @@ class RunSpec:
         check_goes_online(then_env_steps, env, dataset, start_from)
         if init is not None and start_from is not None:
             raise UserError(f"--init {init} has no effect with --from, whose networks are taken; leave one out")
-        check_model(algorithm_class, short_name(algo), model, dataset)
+        check_model(algorithm_class, short_name(named), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
-        imagination = _imagination(algorithm_class, short_name(algo), dataset)
+        imagination = _imagination(algorithm_class, short_name(named), dataset)
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         arguments = python_numbers(algorithm or {})
         of_memory = memory_parameters(algorithm_class) & {*arguments}
@@ -356,14 +356,14 @@ class RunSpec:
         online = online_options() if then_env_steps else OnlineOptions()
         if start_from is None:
             check_num_epochs(trained.get("num_epochs"), then_env_steps > 0)
-            check_begins_online(trained.get("num_epochs"), online, short_name(algo), imagination is not None)
+            check_begins_online(trained.get("num_epochs"), online, short_name(named), imagination is not None)
         return cls(
             env=env,
             env_function=function,
             dataset=dataset,
             dataset_fraction=float(dataset_fraction),
             dataset_steps=None if dataset_steps is None else int(dataset_steps),
-            algo=short_name(algo),
+            algo=short_name(named),
             seed=int(seed),
             device=used_device,
             threads=None if threads is None else int(threads),

@@ -86,7 +86,8 @@ def explain_write_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{file} cannot be written ({first_line(error)}); name a file elsewhere") from error
+        fault = error.strerror or first_line(error)
+        raise UserError(f"{file} cannot be written ({fault}); name a file elsewhere") from error
 
 
 @contextmanager

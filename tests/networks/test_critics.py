@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from offpcc.networks import Critics
+from offpcc.networks import critics as module
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, mlp
 
 
@@ -122,3 +123,18 @@ def test_mlp_has_relu_between_its_layers_only(sizes):
     kinds = [type(layer) for layer in mlp(sizes)]
     assert kinds == [nn.Linear, nn.ReLU] * (len(sizes) - 2) + [nn.Linear]
     assert [layer.out_features for layer in mlp(sizes) if isinstance(layer, nn.Linear)] == sizes[1:]
+
+
+@pytest.mark.parametrize(
+    ("num", "num_rows", "used"), [(1, 2_048, True), (1, 500, False), (10, 500, True), (2, 500, False)]
+)
+def test_frozen_critics_take_kernels_where_these_are_faster(num, num_rows, used, monkeypatch):
+    """Critics of 128 numbers: 2,048 rows for one, 4,096 for all."""
+    taken = []
+    original = module.perceptrons
+    monkeypatch.setattr(module, "perceptrons", lambda *given: (taken.append(1), original(*given))[1])
+    critics = Critics(num, 4, 2, (128, 128))
+    action = torch.randn(num_rows, 1, 2, requires_grad=True)
+    q = critics.forward_frozen(torch.randn(1, num_rows, 1, 4), action).amin(0)
+    gradient = torch.autograd.grad(q.sum(), action)[0]
+    assert bool(taken) is used and gradient.abs().sum() > 0.0

@@ -161,6 +161,21 @@ def test_a_cell_of_your_own_is_checked_where_it_is_built(cell, told):
         Recurrent(InputShape((4,), 2), cell=cell, hidden_dim=8, num_layers=1)
 
 
+def test_the_check_of_a_cell_leaves_it_as_it_is():
+    class Counting(Cell):
+        def __init__(self, num_in, hidden_dim, num_layers):
+            super().__init__()
+            self.dim = num_in
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x, state=None):
+            self.calls += 1
+            return x, torch.zeros(len(x), 1)
+
+    memory = Recurrent(InputShape((4,), 2), cell=Counting, hidden_dim=8, num_layers=1)
+    assert memory.cell.calls == 0 and memory.cell.training
+
+
 def test_an_encoder_of_dict_observations_is_checked_by_their_space():
     seen = []
 

@@ -158,6 +158,7 @@ def test_values_of_callbacks_given_where_a_learner_is_built_are_in_its_rows():
     [
         ({"other": 1.0}, "Faulty.statistics returned 'other', which its stat_names lacks; add it there"),
         ({"items": "many"}, "Faulty.statistics returned 'many' for 'items'; return a number or None"),
+        (None, "Faulty.statistics returned None; return a dict of numbers by name"),
     ],
 )
 def test_a_wrong_value_of_a_callback_is_told(values, told):
@@ -168,9 +169,44 @@ def test_a_wrong_value_of_a_callback_is_told(values, told):
     learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
     with pytest.raises(UserError, match=told):
         learner.train(Loggers([]), [Faulty()], **TINY)
+    assert learner.loop.epoch == len(learner.loop.rows) == 0, "the epoch has not ended"
+    learner.train(Loggers([]), **TINY)
+    assert learner.loop.epoch == len(learner.loop.rows) == 2
+
+
+@pytest.mark.parametrize("names", ["items", ("a,b",), (3,), ("",)])
+def test_names_that_cannot_be_columns_are_refused(names):
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+    with pytest.raises(UserError, match=r"Wrong.stat_names is .*; it has to be a tuple of names without commas"):
+        learner.train(Loggers([]), [type("Wrong", (Callback,), {"stat_names": names})()], **TINY)
+
+
+def test_two_callbacks_with_one_name_are_refused(tmp_path):
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,), callbacks=[Measuring])
+    with pytest.raises(UserError, match="Measuring and Measuring both have a value 'items'; rename one"):
+        learner.train(Loggers([]), [Measuring()], **TINY)
+
+
+def test_a_run_resumes_with_and_without_columns_of_callbacks(tmp_path):
+    given = {"algorithm": {"hidden_dims": (4,)}, "results": tmp_path}
+    first, longer = (RunSpec.make("pendulum-v0", "sac", training=TINY | {"num_epochs": n}, **given) for n in (1, 2))
+    offpcc.fit(first, callbacks=[Measuring()])
+    folder = Path(offpcc.fit(longer, resume=True).folder)
+    with (folder / "progress.csv").open() as file:
+        assert [row["callback/items"] for row in csv.DictReader(file)] == ["20.0", ""]
+    assert not (folder / "progress_before.csv").exists()
+
+
+def test_columns_of_callbacks_are_in_both_phases(pendulum_file):
+    offpcc.configure(None, "OfflineToOnline.warm_up_steps = 10")
+    given = {"dataset": pendulum_file, "then_env_steps": 40, "callbacks": [Measuring], "hidden_dims": (4,)}
+    learner = offpcc.TD3BC("pendulum-v0", **given)
+    learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=20, num_test_episodes_per_epoch=0)
+    assert [row["callback/items"] is None for row in learner.loop.rows] == [False] * 4
 
 
 @pytest.mark.parametrize("name, ours", [("_on_step", "on_progress"), ("on_train_end", "on_end")])
 def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
     with pytest.raises(UserError, match=f"Theirs has the method {name}, which nothing calls; in offpcc that is {ours}"):
         type("Theirs", (Callback,), {name: lambda self: True})
+    type("Helped", (Callback,), {name: lambda self: True, "on_progress": lambda self, run: None})

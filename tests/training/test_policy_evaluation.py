@@ -454,7 +454,7 @@ def test_regret_is_what_the_best_of_the_chosen_lacks():
 
 
 def test_the_interval_needs_two_numbers():
-    assert np.isnan(mean_interval(np.ones(1))).all()
+    assert np.isnan(mean_interval(np.ones(1))).all() and np.isnan(mean_interval(np.zeros(0))).all()
     assert mean_interval(np.ones(5)) == (1.0, 1.0)
 
 
@@ -488,4 +488,5 @@ def test_discounted_returns_of_played_episodes(terminates, weight):
 def test_a_value_that_the_rewards_cannot_give_is_told():
     possible, wrong = (ValueEstimate(np.full(4, value), 0.9, 10, (-50.0, 0.0)) for value in (-20.0, 215.0))
     assert str(possible) == "value -20.00 [-20.00, -20.00] from 4 initial states"
-    assert str(wrong).endswith("from 4 initial states; that is wrong: the rewards give -50 to 0")
+    assert str(wrong).endswith("states; the rewards give -50 to 0, so the critics have not converged")
+    assert str(ValueEstimate(np.full(4, 0.001), 0.9, 10, (-50.0, 0.0))).endswith("states"), "rounding is no fault"

@@ -27,6 +27,7 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms.optim import LinearDecay
 from offpcc.config import loading
 from offpcc.config.registry import configurable
 from offpcc.data.checks.check import NOTICES
@@ -353,6 +354,10 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
         ({"lstm_hidden_size": 1}, r"hidden_dim is a setting of agents with memory, such as offpcc.RecurrentSAC"),
         ({"channels": (8,)}, r'convolutions: offpcc.configure\(None, "Convolutional.channels = ..."\)'),
         ({"lr": lambda left: 3e-4 * left}, r"would be 300: a schedule gets the number of updates"),
+        ({"lr": lambda n: 3e-4 * 2.0**n}, r"would be inf: a schedule gets the number of updates"),
+        ({"clip_reward": True}, r"in offpcc that is clip_rewards \(it takes the sign"),
+        ({"initial_alpha": 1.0}, r"in offpcc that is alpha$"),
+        ({"eps_decay": 3}, r"in offpcc that is epsilon_steps of offpcc.DQN"),
         ({"num_epochs": 3}, r"train takes it: SAC\(...\).train\(num_epochs=...\)"),
         ({"batch_size": 3}, r'give it to the buffer: buffer=\{"batch_size": ...\}'),
         ({"num_envs": 3}, r'give it to the environments: environments=\{"num_envs": ...\}'),
@@ -1263,10 +1268,32 @@ def test_settings_of_train_without_effect_are_told(capsys):
     [
         ({"target_update_interval": 500}, "the targets hardly move: each 500 updates, they move by 0.005 of the way"),
         ({"polyak": 0.005}, "almost the networks themselves, as polyak is 0.005: it is 1 - tau"),
+        ({"target_update_interval": 49, "polyak": 0.9999}, "the targets hardly move"),
         ({"target_update_interval": 500, "polyak": 0.0}, ""),
+        ({"target_update_interval": 50, "polyak": 0.9}, ""),
+        ({"polyak": 0.0}, ""),
         ({}, ""),
     ],
 )
 def test_targets_that_do_not_follow_the_networks_are_told(settings, told):
     agent = offpcc.SAC("pendulum-v0", hidden_dims=(4,), **settings).algorithm
     assert told in agent.updates_warning(100.0) and bool(told) is bool(agent.updates_warning(100.0))
+
+
+def test_schedules_that_stay_small_are_accepted():
+    for schedule in (lambda n: 1.0, lambda n: 3e-4 / (1.0 + n), [3e-4, 1e-4].__getitem__, LinearDecay(1e-3)):
+        assert offpcc.SAC("pendulum-v0", hidden_dims=(4,), lr=schedule).algorithm.lr is schedule
+
+
+def test_a_schedule_is_not_asked_for_later_rates_before_training():
+    class Counting:
+        def __init__(self):
+            self.calls = []
+
+        def __call__(self, update):
+            self.calls.append(update)
+            return 1e-3
+
+    schedule = Counting()
+    offpcc.SAC("pendulum-v0", hidden_dims=(4,), lr=schedule)
+    assert {*schedule.calls} <= {0}, "its copies were asked for later rates"

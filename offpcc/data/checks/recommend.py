@@ -226,8 +226,8 @@ def advise(
         findings.append(Finding("state", OK, text, "if they matter, the agent needs a memory (r in its name)"))
     elif found.error is not None and found.remaining is not None:
         text = (
-            f"it leaves {min(found.error, 1.0):.0%} of the variance of the next change unexplained; the observation "
-            f"before it explains {max(1.0 - found.remaining, 0.0):.0%} of that"
+            f"it leaves {100.0 * min(found.error, 1.0):.2g}% of the variance of the next change unexplained; the "
+            f"observation before it explains {max(1.0 - found.remaining, 0.0):.0%} of that"
         )
         seems = f"one observation seems {'not ' * hides}to show the state"
         remedy = "velocities seem hidden, so the agent needs a memory (r in its name)" if hides else ""
