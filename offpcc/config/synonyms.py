@@ -308,6 +308,12 @@ def argument_hint(name: str, families: Collection[str] = (), known: Collection[s
     return f"in offpcc that is {' and '.join(dict.fromkeys(arguments))}{f' ({note})' if note else ''}"
 
 
+BY_GIN = {  # owners of parameters that are no arguments of a constructor
+    *("make", "dataset", "Checkpoints", "Concatenate", "Convolutional", "OfflineToOnline"),
+    *("DynamicsModel", "ModelTraining", "Imagination"),
+}
+
+
 def _argument(binding: str, known: Collection[str]) -> str:
     """Return what sets a gin parameter in Python: an argument, or a call."""
     owner, name = binding.split(".")
@@ -317,7 +323,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
         return f'training={{"{name}": ...}}' if "training" in known else f"train({name}=...)"
     if owner in ("environments", "ReplayBuffer", "RecurrentReplayBuffer"):
         return f'{"environments" if owner == "environments" else "buffer"}={{"{name}": ...}}'
-    if owner in ("make", "dataset", "Checkpoints", "Concatenate", "Convolutional"):
+    if owner in BY_GIN:
         return f'offpcc.configure(None, "{binding} = ...")'
     if "algorithm" in known:
         return f'algorithm={{"{name}": ...}}'

@@ -10,7 +10,7 @@ import pytest
 import offpcc
 from offpcc.cli.main import parser
 from offpcc.config.bindings import configurables, parameters, passed_by_us
-from offpcc.config.synonyms import ATTRIBUTES, OPTIONS, OWN, SYNONYMS
+from offpcc.config.synonyms import ATTRIBUTES, OPTIONS, OWN, SYNONYMS, argument_hint
 from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
@@ -137,3 +137,9 @@ def test_the_names_in_hints_exist():
     for name, told in ATTRIBUTES.items():
         if name.startswith("learner.") and not told.startswith(("offpcc", "act(", "seed=")):
             operator.attrgetter(re.match(r"[\w.]+", told)[0])(learner)
+
+
+def test_the_constructors_in_hints_for_arguments_exist():
+    for name in {key.rpartition(".")[2] for key in SYNONYMS}:
+        for dotted in re.findall(r"(?<![\w/.])offpcc(?:\.[A-Za-z_]\w*)+", argument_hint(name)):
+            pkgutil.resolve_name(dotted)
