@@ -65,7 +65,10 @@ OBS, A = OBSERVATION_DIM, ACTION_DIM
 
 
 def sac(s: Sizes) -> MLPKernel:
-    """SAC on transitions: algorithms/sac.py."""
+    """SAC on transitions: algorithms/sac.py.
+
+    In the last pass, gradients go through all critics, as in other libraries. offpcc takes the least one of each row.
+    """
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, 2 * A), (OBS + A, *s.hidden_dims, 1)
     return [

@@ -5,10 +5,11 @@ from benchmarks.libraries import SOURCES
 from offpcc.algorithms import ALGORITHMS
 
 ASKED_FOR = [
-    "sac", "td3", "td3_bc", "cql", "bcq", "iql", "bc", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql", "rlpd",
-    "rsac", "rsac_s", "rsac_small", "rsac_s_small", "rtd3", "rdpg", "act_paper", "act_small", "sample",
-    "sample_episodes", "bytes", "steps_pendulum", "steps_hopper", "steps_pendulum_p", "steps_pong", "steps_pong_dqn",
-    "model", "imagine", "imagine_one", "sac_residual_64", "sac_residual_128", "sac_residual_256",
+    "sac", "td3", "td3_bc", "cql", "bcq", "iql", "bc", "awac", "crr", "sac_n", "edac", "rebrac", "calql", "fql",
+    "rlpd", "rsac", "rsac_s", "rsac_small", "rsac_s_small", "rtd3", "rdpg", "act_paper", "act_small", "sample",
+    "sample_episodes", "sample_frames", "sample_frames_disk", "bytes", "steps_pendulum", "steps_hopper",
+    "steps_pendulum_p", "steps_pong", "steps_pong_dqn", "model", "imagine", "imagine_one", "sac_residual_64",
+    "sac_residual_128", "sac_residual_256",
 ]  # fmt: skip
 
 
