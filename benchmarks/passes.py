@@ -65,10 +65,7 @@ OBS, A = OBSERVATION_DIM, ACTION_DIM
 
 
 def sac(s: Sizes) -> MLPKernel:
-    """SAC on transitions: algorithms/sac.py.
-
-    In the last pass, gradients go through all critics, as in other libraries. offpcc takes the least one of each row.
-    """
+    """SAC on transitions, with gradients through all critics in the actor's loss: algorithms/sac.py."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, 2 * A), (OBS + A, *s.hidden_dims, 1)
     return [
@@ -79,6 +76,12 @@ def sac(s: Sizes) -> MLPKernel:
         Pass("actor", "o", actor, 1, B, B, weights=True),
         Pass("critics", "o, b", critic, N, B, B, inputs=A),
     ]
+
+
+def fused_sac(s: Sizes) -> MLPKernel:
+    """SAC's fused update: the gradient of the actor's loss passes through the least critic of each row alone."""
+    *others, last = sac(s)
+    return [*others, last._replace(backward=s.batch_size // s.num_critics)]
 
 
 def td3(s: Sizes) -> MLPKernel:
@@ -269,8 +272,8 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
 
 
 PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
-    "sac": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
-    "calql": cql, "fql": fql, "rlpd": rlpd, "awac": awac, "crr": awac, "sac_n": sac, "edac": edac, "rebrac": rebrac,
+    "sac": fused_sac, "sac_n": fused_sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
+    "calql": cql, "fql": fql, "rlpd": rlpd, "awac": awac, "crr": awac, "edac": edac, "rebrac": rebrac,
     "model": model, "imagine": imagine, "imagine_one": imagine_one,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,
 }  # fmt: skip
