@@ -50,7 +50,7 @@ def configurable(cls: C) -> C:
     original = cls.__init__  # type: ignore[misc]
     signature = inspect.signature(original)
     takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
-    _tell_declared_again(cls, signature)
+    _warn_declared_again(cls, signature)
 
     @functools.wraps(original)
     def checked_init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -126,8 +126,8 @@ def specification(value: Any) -> Any:
     )
 
 
-def _tell_declared_again(cls: type, signature: inspect.Signature) -> None:
-    """Tell of parameters that a registered parent has, too: gin's bindings of the parent's do not reach the class."""
+def _warn_declared_again(cls: type, signature: inspect.Signature) -> None:
+    """Print a notice for each parameter that a registered parent has, too: bindings of the parent's have no effect."""
     for parent in cls.__mro__[1:]:
         if REGISTRY.get(parent.__name__) is not parent or "__init__" not in parent.__dict__:
             continue

@@ -89,7 +89,7 @@ class _Perceptrons(torch.autograd.Function):
 
 
 def rows_with_gradient(gradient: Tensor) -> Tensor | None:
-    """Return the numbers of the rows of `gradient` (M, out) that are not zero; None if most are not."""
+    """Return the numbers of the rows of `gradient` (M, out) that are not zero; None if these are most rows."""
     rows = gradient.any(1).nonzero().squeeze(1)
     return rows if len(rows) < DENSE * len(gradient) else None
 
@@ -125,10 +125,10 @@ def _backward_of_rows(
             output, *before_norm = activations[depth]
             torch.ops.aten.threshold_backward.grad_input(down, output, 0, grad_input=down)
             if norm:
-                made, mean, scale = before_norm
+                made, mean, rstd = before_norm  # rstd: 1 / deviation
                 wanted = [True, *[len(gradients[depth]) > 0] * 2]
                 down, *of_norm = torch.ops.aten.native_layer_norm_backward(
-                    down, made, made.shape[1:], mean, scale, norm[0][0], norm[1][0], wanted
+                    down, made, made.shape[1:], mean, rstd, norm[0][0], norm[1][0], wanted
                 )
                 for target, value in zip(gradients[depth][2:], of_norm, strict=False):
                     target.add_(value)
