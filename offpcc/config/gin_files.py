@@ -19,6 +19,7 @@ from offpcc.config.limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name,
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
+from offpcc.utils.rng import GLOBAL_LOCK
 
 CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # an installed wheel contains the configs
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
@@ -137,12 +138,20 @@ def read_text(
 def statements(
     text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
 ) -> Iterator[tuple[Any, str]]:
-    """Yield all statements of a text, each with its location."""
+    """Yield all statements of a text, each with its location.
+
+    Two threads parse in turns: before Python 3.11.8, `ast.literal_eval`, which gin calls, fails in two threads at once.
+    """
     amount = amount or Amount()
     amount.add_bytes(len(text.encode(errors="replace")), source)
     check_strings(text, source)
     try:
-        for statement in config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown)):
+        parser = config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown))
+        while True:
+            with GLOBAL_LOCK:
+                statement = next(parser, None)
+            if statement is None:
+                return
             where = _where(source, statement.location.line_num)
             amount.add_statement(where)
             if isinstance(statement, config_parser.BindingStatement):

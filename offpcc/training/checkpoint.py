@@ -453,7 +453,8 @@ def set_global_generators(states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
     kind, keys, position, has_gauss, gauss = states["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    random.setstate(ast.literal_eval(states["python"]))
+    with GLOBAL_LOCK:  # before Python 3.11.8, literal_eval fails in two threads at once
+        random.setstate(ast.literal_eval(states["python"]))
 
 
 class Checkpoints(Callback):

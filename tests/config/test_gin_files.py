@@ -1,11 +1,15 @@
 """Where configs are looked for, and what is said of those that cannot be read."""
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import gin
 import pytest
 from test_loading import refused, write
 
 from offpcc.config import loading
-from offpcc.config.gin_files import CONFIGS, find_config, read_config
+from offpcc.config.gin_files import CONFIGS, find_config, read_config, read_text
 
 
 def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
@@ -60,3 +64,31 @@ def test_what_gin_cannot_read_is_told_in_one_line(tmp_path, binding, words):
     for message in (refused(None, binding), refused(write(tmp_path / "a.gin", f"SAC.alpha = 1\n{binding}\n"))):
         assert all(word in message for word in words)
         assert "\n" not in message and " at 0x" not in message
+
+
+def test_threads_that_parse_at_once_all_succeed():
+    """In Python 3.11.7, `ast.literal_eval` fails if another thread calls it while it makes its objects."""
+
+    class Slow:  # the garbage collection of one lets other threads run in the middle of a parse
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            list(range(100))
+
+    def parse():
+        for _ in range(40):
+            found.append(len([Slow() and one for one in read_text(text, "a text")]))
+
+    found, thresholds, interval = [], gc.get_threshold(), sys.getswitchinterval()
+    text = "\n".join(f"ReplayBuffer.capacity = [{number}, {{'a': {number}}}]" for number in range(50))
+    gc.set_threshold(50)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(parse) for _ in range(4)]:
+                future.result()
+    finally:
+        gc.set_threshold(*thresholds)
+        sys.setswitchinterval(interval)
+    assert found == [50] * 160
