@@ -175,8 +175,8 @@ ONLINE_PENDULUM := $(foreach algo,riql rtd3_bc rcql rawac,pendulum-p-v0+pendulum
   pendulum-p-v0+pendulum_replay+rrebrac+$(TO_ONLINE)/pendulum_rebrac+10000
 ONLINE_HOPPER := $(foreach algo,iql td3_bc awac,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(TO_ONLINE)/hopper+50000) \
   hopper-mujoco-v0+$(HOPPER_REPLAY)+rebrac+$(TO_ONLINE)/hopper_rebrac+50000 \
-  $(foreach algo,riql rtd3_bc rawac,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(TO_ONLINE)/hopper+50000) \
-  hopper-mujoco-p-v0+$(HOPPER_REPLAY)+rrebrac+$(TO_ONLINE)/hopper_rebrac+50000
+  $(foreach algo,riql rtd3_bc rawac,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(TO_ONLINE)/hopper_p+50000) \
+  hopper-mujoco-p-v0+$(HOPPER_REPLAY)+rrebrac+$(TO_ONLINE)/hopper_p_rebrac+50000
 # The maze's data are all steps of a run of 150,000, one id each.
 ONLINE_MAZE := water-maze-simple-pomdp-v0+water_maze_replay+rcalql+$(TO_ONLINE)/water_maze+150000
 # SAC after CQL, without the data (WSRL), in folders of their own: beside them lie runs of CQL that stays CQL.

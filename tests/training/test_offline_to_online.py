@@ -540,6 +540,7 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
         ("evidence/offline_to_online/pendulum_rebrac", "rrebrac"),
         ("evidence/offline_to_online/pendulum_sac", "rcql"),
         ("evidence/offline_to_online/hopper_rebrac", "rebrac"),
+        ("evidence/offline_to_online/hopper_p_rebrac", "rrebrac"),
     ],
 )
 def test_a_config_builds_both_phases(config, algo, pendulum_file):
