@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
-  evidence-peers evidence-sb3 evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
+  evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
   evidence-grid evidence-pong gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories clean
 
@@ -25,9 +25,12 @@ help:
 	@echo "make soak       train for 45 minutes with everything on, and watch memory and open files"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
+	@echo "make evidence-paper   the paper's twelve tasks, and its own settings on two of them, hours"
+	@echo "make evidence-velocities   PyBullet's tasks with hidden velocities or positions, a day"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-peers   offline algorithms beside d3rlpy and CORL on the same recording, hours; CORL's clone in \$$CORL"
+	@echo "make evidence-d3rlpy   BC, TD3+BC, IQL, CQL and BCQ beside d3rlpy on three recordings, hours"
 	@echo "make evidence-sb3   SAC and TD3 beside stable-baselines3 on three tasks, a day"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
@@ -105,15 +108,44 @@ $(EVIDENCE) $(HOURS): $(VENV)/installed
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id $(if $(filter $@,$(HOURS)),1,1 2 3) \
 	  --threads 1 --results results/evidence --resume
 
+# The paper's twelve tasks (Yang & Nguyen 2021): those that no other table has, in budgets for one core, and its own
+# settings on two tasks, until three tests in a row have at least the return: environment, algorithm, config.
+TWELVE := $(addprefix twelve+,dmc-cartpole-balance-v0+sac+dmc_cartpole dmc-cartpole-balance-va-v0+rsac+dmc_cartpole \
+  dmc-cartpole-swingup-v0+sac+dmc_swingup dmc-cartpole-swingup-p-v0+rsac+dmc_swingup \
+  dmc-cartpole-swingup-va-v0+rsac+dmc_swingup reacher-pomdp-v0+rsac+reacher)
+PAPER := paper+pendulum-p-v0+pendulum_p+-200 paper+dmc-cartpole-balance-p-v0+cartpole_balance_p+950
+
+evidence-paper: $(TWELVE) $(PAPER)
+
+$(TWELVE): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) \
+	  --config evidence/$(word 4,$(subst +, ,$@)).gin --run_id 1 --threads 1 --results results/evidence --resume
+
+$(PAPER): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config paper/$(word 3,$(subst +, ,$@)).gin --run_id 1 \
+	  --gin "ActorCritic.precision = 'bfloat16'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
+	  --threads 2 --results results/evidence/paper --resume
+
+# PyBullet's tasks with hidden velocities or positions, one setting for all, two ids each.
+VELOCITIES := $(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0 halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0)
+
+evidence-velocities: $(VELOCITIES)
+
+$(VELOCITIES): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config evidence/velocities.gin --run_id 1 2 \
+	  --threads 1 --results results/evidence/velocities --resume
+
 # Learning from recorded data: environment, data, algorithm, config. The first two kinds of data are made here; the last are
 # others' recordings, which are to lie in $OFFPCC_DATASETS (results/README.md names their sources).
 DATA := results/evidence/data
 FIVE := bc td3_bc iql bcq cql
 WITH_MEMORY := rbc rtd3_bc riql rbcq rcql
-OFFLINE_PENDULUM := $(foreach algo,$(FIVE) $(WITH_MEMORY),pendulum-p-v0+pendulum_replay+$(algo)+evidence/offline/pendulum) \
+OFFLINE_PENDULUM := $(foreach algo,$(FIVE) rebrac edac $(WITH_MEMORY) rrebrac redac,pendulum-p-v0+pendulum_replay+$(algo)+evidence/offline/pendulum) \
   $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+evidence/offline/pendulum)
 OFFLINE_HOPPER := $(foreach algo,$(FIVE),$(foreach data,medium replay random,hopper-mujoco-v0+hopper_$(data)+$(algo)+evidence/offline/$(algo))) \
   $(foreach algo,td3_bc iql rtd3_bc riql,hopper-mujoco-p-v0+hopper_medium+$(algo)+evidence/offline/hopper_p)
+# Memory and no memory from the D4RL recipe's data of Hopper, of which the agents see only positions.
+OFFLINE_HIDDEN := $(addprefix hidden+,td3_bc iql rebrac rtd3_bc riql rrebrac)
 OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+evidence/offline/$(algo) \
   HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
   Walker2d-v4+walker2d-opolo-medium+$(algo)+evidence/offline/$(algo))
@@ -154,7 +186,7 @@ $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
 	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@
 
-evidence-offline: $(OFFLINE) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
+evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
 
 $(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
 $(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hdf5)
@@ -162,6 +194,10 @@ $(OFFLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
+
+$(OFFLINE_HIDDEN): $(VENV)/installed $(DATA)/$(HOPPER_REPLAY).hdf5
+	$(RUN) offpcc/launch.py --env hopper-mujoco-p-v0 --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/hopper_hidden.gin \
+	  --dataset $(DATA)/hopper_d4rl/medium.hdf5 --run_id 1 2 --threads 1 --results results/evidence --resume
 
 $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
@@ -210,6 +246,25 @@ evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
 $(BESIDE_OURS) $(BESIDE_PEERS): $(DATA)/$(HOPPER_REPLAY).hdf5
 $(BESIDE_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --resume
+
+# The algorithms that d3rlpy has had for long, on three recordings with equal settings, observations normalised on both
+# sides: data, environment, algorithm. The last two recordings are others', in $OFFPCC_DATASETS.
+D3RLPY_DATA := $(DATA)/hopper_d4rl/medium+hopper-mujoco-v0 halfcheetah-opolo-medium+HalfCheetah-v4 \
+  walker2d-opolo-medium+Walker2d-v4
+D3RLPY_OURS := $(foreach data,$(D3RLPY_DATA),$(addprefix five+$(data)+,$(FIVE)))
+D3RLPY_THEIRS := $(D3RLPY_OURS:five+%=d3rlpy+%)
+D3RLPY_OPTIONS = --env $(word 3,$(subst +, ,$@)) --algo $(lastword $(subst +, ,$@)) \
+  --dataset $(if $(findstring opolo,$@),$(OFFPCC_DATASETS)/)$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 \
+  --config configs/evidence/offline/beside_d3rlpy$(if $(filter %+cql,$@),_cql).gin --results results/evidence/d3rlpy
+
+evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_THEIRS)
+
+$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(DATA)/$(HOPPER_REPLAY).hdf5
+$(D3RLPY_OURS): $(VENV)/installed
+	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --resume
+
+$(D3RLPY_THEIRS): $(BENCH_VENV)/installed
+	$(BENCH) -m benchmarks.offline_returns --library d3rlpy $(D3RLPY_OPTIONS)
 
 $(BESIDE_PEERS): $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) \

@@ -102,7 +102,8 @@ def _actor_critic(sizes: Sizes, *more: str) -> dict[str, Any]:
 
 def _conservative(sizes: Sizes) -> dict[str, Any]:
     """No multiplier is learned, as by default in offpcc."""
-    settings = {"alpha_learning_rate": 0.0, "conservative_weight": 5.0, "n_action_samples": sizes.num_samples}
+    settings = {"alpha_learning_rate": 0.0, "temp_learning_rate": RATE}
+    settings |= {"conservative_weight": 5.0, "n_action_samples": sizes.num_samples}
     return settings | _actor_critic(sizes)
 
 
@@ -121,7 +122,9 @@ CONFIGS: dict[str, Callable[[Sizes], Any]] = {
     "td3_bc": lambda sizes: d3rlpy.algos.TD3PlusBCConfig(**_actor_critic(sizes)),
     "cql": lambda sizes: d3rlpy.algos.CQLConfig(**_conservative(sizes)),
     "calql": lambda sizes: d3rlpy.algos.CalQLConfig(**_conservative(sizes)),
-    "bcq": lambda sizes: d3rlpy.algos.BCQConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes, "imitator")),
+    "bcq": lambda sizes: d3rlpy.algos.BCQConfig(
+        imitator_learning_rate=RATE, n_action_samples=sizes.num_samples, **_actor_critic(sizes, "imitator")
+    ),
     "iql": lambda sizes: d3rlpy.algos.IQLConfig(**_actor_critic(sizes, "value")),
     "awac": lambda sizes: d3rlpy.algos.AWACConfig(n_action_samples=sizes.num_samples, **_actor_critic(sizes)),
     "crr": lambda sizes: d3rlpy.algos.CRRConfig(  # targets are averages, as in offpcc
