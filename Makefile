@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help train test test-slow test-ci storm soak lint format check evidence evidence-offline evidence-online \
   evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
   evidence-grid evidence-pong gallery docs links bench bench-growth \
-  bench-solve bench-bf16 bench-checkpoints bench-memories clean
+  bench-solve bench-bf16 bench-checkpoints bench-memories bench-large clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -45,6 +45,7 @@ help:
 	@echo "make bench      measure speed beside other libraries; make bench CASES=sac,td3,rsac_small for some cases"
 	@echo "make bench-growth, bench-solve, bench-bf16   how cost grows, seconds to solve pendulum-p, bfloat16's error"
 	@echo "make bench-checkpoints   bytes and seconds of checkpoints with a million transitions"
+	@echo "make bench-large   10 million transitions in a buffer, recordings of 5 GB, several runs at a time"
 	@echo "make bench-memories   measure each memory's learning and acting beside the LSTM's"
 	@echo "make format     put the code into the project's format"
 
@@ -458,6 +459,11 @@ bench-bf16: $(BENCH_VENV)/installed
 
 bench-checkpoints: $(VENV)/installed
 	$(RUN) -m benchmarks.checkpoints $(OPTIONS)
+
+bench-large: $(VENV)/installed
+	$(RUN) -m benchmarks.large buffer $(OPTIONS)
+	$(RUN) -m benchmarks.large data $(OPTIONS)
+	$(RUN) -m benchmarks.large runs $(OPTIONS)
 
 bench-memories: $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.memories $(OPTIONS)
