@@ -24,7 +24,7 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import from_specification, is_raised_by_own_class
-from offpcc.config.validation import PositiveInteger, PositiveNumber, check_arguments, rules_of
+from offpcc.config.validation import NonnegativeInteger, PositiveInteger, PositiveNumber, check_arguments, rules_of
 from offpcc.core import Chunk
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
@@ -33,7 +33,7 @@ from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
 from offpcc.training.build import build_run, closed_on_failure, real_part
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
-from offpcc.training.online import normalize_alike, take_over
+from offpcc.training.online import OnlineOptions, normalize_alike, online_options, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
 from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
@@ -312,19 +312,23 @@ def load(
     env: str | EnvFunction | None = None,
     *,
     dataset: str | Path | Dataset | None = None,
+    then_env_steps: NonnegativeInteger | None = None,
     device: str | torch.device = "cpu",
     loggers: OwnLoggers | None = None,
 ) -> Experiment:
     """Read a learner that `Experiment.save` wrote; `train` continues from it. Nothing in the file is executed.
 
-    gin's bindings do not matter: the file holds all settings but loggers, and those of `train`. Without the buffer, the
-    episodes start again, and the first updates draw from the few transitions that the buffer then holds.
+    The file holds all settings but loggers, so gin's bindings do not matter, except for `then_env_steps`.
+    Without the buffer, the episodes start again, and the first updates draw from the few transitions that the buffer
+    then holds.
 
     Args:
         file: the file.
         env: see `offpcc.build`; None for the environment of this name in the file. A learner whose environment a
             function makes needs the function again.
         dataset: the dataset again, if the learner learns from one.
+        then_env_steps: environment steps in which learning goes on after the dataset; see `offpcc.build`. None for
+            those of the learner. For a learner without such steps, gin's bindings of `OfflineToOnline` are used.
         device: the device of the networks.
         loggers: see `offpcc.build`; they are not in the file.
 
@@ -369,6 +373,11 @@ def load(
         env = known.rsplit(":", 1)[-1]  # a file must not choose what is imported
     refuse_unknown("train", settings, TRAIN_SETTINGS)
     check_settings(**settings)
+    if then_env_steps and not saved.get("then_env_steps"):
+        bound, usual = online_options()._asdict(), OnlineOptions()._asdict()
+        config += "".join(
+            f"OfflineToOnline.{name} = {value!r}\n" for name, value in bound.items() if value != usual[name]
+        )
     with for_python(), loading.same_bindings():
         loading.load_text(config, f"{path}: its settings")
         try:
@@ -379,7 +388,7 @@ def load(
             raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
-        facts["then_env_steps"] = saved.get("then_env_steps", 0)
+        facts["then_env_steps"] = saved.get("then_env_steps", 0) if then_env_steps is None else then_env_steps
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     if (switch_step := content["loop"].get("switch_step")) is not None:
         with closed_on_failure(experiment):
@@ -453,8 +462,7 @@ def set_global_generators(states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
     kind, keys, position, has_gauss, gauss = states["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
-    with GLOBAL_LOCK:  # before Python 3.11.8, literal_eval fails in two threads at once
-        random.setstate(ast.literal_eval(states["python"]))
+    random.setstate(ast.literal_eval(states["python"]))
 
 
 class Checkpoints(Callback):

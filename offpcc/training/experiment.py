@@ -262,8 +262,8 @@ class Experiment:
             raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
         if self.online is None:
             raise UserError(
-                "the run has no steps in an environment: give the environment and then_env_steps=N where it is built, "
-                "or --then_env_steps N; a run in a folder goes on by start_from"
+                "the run has no steps in an environment: give the environment and then_env_steps=N where it is built "
+                "or loaded, or --then_env_steps N; a run in a folder goes on by start_from"
             )
         self.online.begin(self.algorithm, has_learned=(self.loop.step if switch_step is None else switch_step) > 0)
         self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
@@ -438,7 +438,7 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
     if loop.switch_step is not None:
         return (
             f"there is nothing left to train: the run has had its {loop.step - loop.switch_step:,} environment steps; "
-            f"build it with a larger then_env_steps"
+            f"save it, and load it with a larger then_env_steps"
         )
     return (
         f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs. num_epochs counts from "

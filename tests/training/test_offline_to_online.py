@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 
 import dict_task
+import gin
 import gymnasium
 import numpy as np
 import pytest
@@ -756,6 +757,25 @@ def test_all_kinds_of_observations_and_environments(algo, env, steps, bindings):
     built = offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3)
     quietly(built)
     assert built.loop.num_updates >= 12 + 0.07 * steps and built.loop.epoch == 1 + steps // 120
+
+
+def test_a_learner_that_was_saved_before_goes_on_there(pendulum_file, tmp_path):
+    """With gin's settings of the second phase, and to the bytes of a learner that was built with both phases."""
+    whole = quietly(learner("iql", pendulum_file))
+    part = learner("iql", pendulum_file, steps=None)
+    part.train(Loggers([]))
+    part.save(tmp_path / "saved.pt")
+    again = offpcc.load(tmp_path / "saved.pt", dataset=pendulum_file, then_env_steps=240)
+    assert again.spec.online.warm_up_steps == 30 and not again.is_online
+    again.train(Loggers([]))
+    assert_same(whole.algorithm.state_dict(), again.algorithm.state_dict())
+    again.save(tmp_path / "saved.pt", buffer=True)
+    with gin.unlock_config():
+        gin.clear_config()
+    more = offpcc.load(tmp_path / "saved.pt", dataset=pendulum_file, then_env_steps=360)
+    assert more.spec.online.warm_up_steps == 30 and more.is_online
+    more.train(Loggers([]))
+    assert more.loop.step - more.loop.switch_step == 360
 
 
 def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_path):
