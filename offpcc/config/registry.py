@@ -57,7 +57,13 @@ def configurable(cls: C) -> C:
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
-            unknown = next((name for name in kwargs if name not in signature.parameters), "")
+            if "observation_space" in signature.parameters and args and not isinstance(args[0], spaces.Space):
+                name = type(self).__name__
+                raise TypeError(
+                    f"{name} takes the spaces of observations and actions, not {format_value(args[0])}; offpcc.build("
+                    f"ENV, {name}) builds it for an environment, and takes its other arguments by algorithm={{...}}"
+                ) from None
+            unknown = "" if takes_more else next((name for name in kwargs if name not in signature.parameters), "")
             raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}" if unknown else str(error)) from None
         bound.apply_defaults()
         given: dict[str, Any] = {}

@@ -242,6 +242,12 @@ class RunSpec:
     save_dataset: Path | None = None
     track: bool = False
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> RunSpec:
+        """Refuse a call with some of the fields."""
+        if args or (kwargs and "config" not in kwargs):
+            raise TypeError("RunSpec is made by RunSpec.make(ENV, ALGO, ...), with the arguments of offpcc.build")
+        return super().__new__(cls)
+
     @classmethod
     @explains_calls
     @for_python()

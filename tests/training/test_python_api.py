@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import copy
 import dataclasses
 import functools
 import importlib.util
@@ -1297,3 +1298,17 @@ def test_a_schedule_is_not_asked_for_later_rates_before_training():
     schedule = Counting()
     offpcc.SAC("pendulum-v0", hidden_dims=(4,), lr=schedule)
     assert {*schedule.calls} <= {0}, "its copies were asked for later rates"
+
+
+@pytest.mark.parametrize("env", ["pendulum-v0", lambda: gymnasium.make("Pendulum-v1")])
+def test_a_class_of_an_algorithm_names_the_function_that_builds_it(env):
+    with pytest.raises(TypeError, match=r"TD3 takes the spaces .*offpcc\.build\(ENV, TD3\) builds it"):
+        ALGORITHMS["td3"](env, lr=1e-3)
+
+
+def test_a_spec_has_one_way_to_be_made():
+    for arguments, named in ((("pendulum-v0", "sac"), {}), ((), {"env": "pendulum-v0", "algo": "sac"})):
+        with pytest.raises(TypeError, match=r"RunSpec is made by RunSpec\.make"):
+            RunSpec(*arguments, **named)
+    spec = RunSpec.make("pendulum-v0", "sac", seed=3)
+    assert dataclasses.replace(spec, seed=4).seed == 4 and copy.copy(spec) == spec
