@@ -33,6 +33,7 @@ Several = Annotated[int, whole(2, MOST_ENVS)]
 TOLERANCE = 0.02  # 1% of the range of actions
 SHARE = 0.95  # of the influence that lies within the horizon
 SIZES = 0.01, 5.0  # of small and of odd changes of an observation, in standard deviations
+NEGLIGIBLE = 0.01  # of the size of the returns: a smaller cost of an erased memory tells nothing
 ROUNDING = 2e-7  # differences of actions up to this are those of float32
 PLACES = 8  # steps whose observation is changed, from the first to four fifths of an episode
 PARTS = (0.1, 0.25, 0.5, 0.75)  # where in an episode the memory is changed
@@ -59,13 +60,17 @@ class Effect:
 
 @dataclass(frozen=True)
 class MemoryCheck:
-    """What `check_memory` measured. Actions are in [-1, 1]; their change is the largest over their dimensions."""
+    """What `check_memory` measured.
+
+    Actions are in [-1, 1]; their change is the largest over their dimensions. A discrete action changes by 0 or 1.
+    """
 
     seeds: list[int]  # of the episodes
     returns: list[float]  # of the episodes, with the memory as it is
     effects: list[Effect]  # of changed memories; the first is that of a memory erased before every step
     # Root mean square change of the action by the observation of k = 0, 1, ... steps before, for a change of one
-    # standard deviation (a finite difference). For images and Dict observations: by the observation of another step.
+    # standard deviation (a finite difference). For images, Dict observations and discrete actions: by the observation
+    # of another step.
     influence: list[float]
     horizon: int | None  # least k such that the observations of up to k steps before have 95% of the influence
     odd_change: list[float]  # mean change of the actions from an odd observation on
@@ -74,14 +79,17 @@ class MemoryCheck:
     recovery: list[int | None]
     tolerance: float
     repeats: bool  # whether the environment repeats an episode from its seed; if not, costs contain chance
+    is_discrete: bool = False  # whether actions are discrete
 
     def __str__(self) -> str:
         """Return the answer in words."""
         often, *once = self.effects
         verdict = "The agent does not use its memory."
-        if often.cost_interval[0] > 0.0:
+        scale = max(abs(float(np.mean(self.returns))), float(np.std(self.returns)))
+        is_notable = abs(often.cost) > NEGLIGIBLE * scale
+        if is_notable and often.cost_interval[0] > 0.0:
             verdict = "The agent needs its memory."
-        elif often.cost_interval[1] < 0.0:
+        elif is_notable and often.cost_interval[1] < 0.0:
             verdict = "The agent is better without its memory."
         elif any(effect.action_change > self.tolerance for effect in once):
             verdict = "Its actions depend on the memory, but these episodes do not show that the return does."
@@ -91,7 +99,10 @@ class MemoryCheck:
             if found := [effect for effect in once if effect.kind == kind]:
                 worst, change = max(found, key=lambda one: one.cost), max(one.action_change for one in found)
                 said.append(f"{how} changes {worst} where it matters most, at step {worst.step},")
-                said.append(f"and changes the next action by {change:.2f} or less on average, of [-1, 1].")
+                if self.is_discrete:
+                    said.append(f"and changes the next action in {change:.0%} of the episodes or fewer.")
+                else:
+                    said.append(f"and changes the next action by {change:.2f} or less on average, of [-1, 1].")
         if self.horizon is None:
             said.append("No observation changes an action.")
         else:
@@ -100,7 +111,8 @@ class MemoryCheck:
         back = sorted(math.inf if steps is None else steps for steps in self.recovery)
         half, late = back[len(back) // 2], sum(map(math.isinf, back))
         median = "not before the end of most episodes" if math.isinf(half) else f"after {half} steps (median)"
-        said.append(f"After an odd observation, actions are back within {self.tolerance:g} {median};")
+        back_again = "the same again" if self.is_discrete else f"back within {self.tolerance:g}"
+        said.append(f"After an odd observation, actions are {back_again} {median};")
         said.append(f"{late} of {len(back)} were not back when the episode ended.")
         if not self.repeats:
             said.append("The environment does not repeat an episode from its seed, so the costs contain chance.")
@@ -198,7 +210,7 @@ def measure_memory(
         last = max(np.flatnonzero(row > tolerance), default=-1)
         recovery.append(None if last == len(row) - 1 else int(last) + 1)
     of_changed = influence.tolist(), horizon, np.nanmean(odd, 0).tolist(), recovery
-    return MemoryCheck(seeds, usual.returns.tolist(), effects, *of_changed, tolerance, repeats)
+    return MemoryCheck(seeds, usual.returns.tolist(), effects, *of_changed, tolerance, repeats, actor.is_discrete)
 
 
 def _erase(t: int, step: Step, memory: Memory) -> tuple[Step, Memory]:
@@ -233,10 +245,10 @@ def _follow(actor: ActorCritic, usual: _Played, length: int, generator: np.rando
     memory: Memory = None
     for t in range(places[-1] + 1):
         for i, size in enumerate(SIZES if t in places else ()):
-            if np.issubdtype(observed.dtype, np.floating):
+            if np.issubdtype(observed.dtype, np.floating) and not actor.is_discrete:
                 signs = generator.choice((-1.0, 1.0), observed[t].shape)
                 observation = (observed[t] + size * signs * spread).astype(observed.dtype)
-            else:  # pixels, or the bytes of a Dict: those of another step of another episode
+            else:  # pixels, the bytes of a Dict, or choices, which small changes do not change: another step's
                 others, size = (np.arange(number) + generator.integers(1, number)) % number, 1.0
                 observation = observed[(generator.random(number) * usual.lengths[others]).astype(np.int64), others]
             state = map_state(lambda part: part.copy() if isinstance(part, np.ndarray) else part.clone(), memory)

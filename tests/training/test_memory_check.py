@@ -1,5 +1,7 @@
 """The check of a memory, with policies and environments whose truth is known, and with every memory."""
 
+import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -65,7 +67,7 @@ class Chance(Echo):
 class Policy:
     """A policy with a nested state; `read` maps observations (N, 1) and a memory to actions and a memory."""
 
-    memoryless, packed, space_shape, action_dim = False, None, (1,), 1
+    memoryless, packed, space_shape, action_dim, is_discrete = False, None, (1,), 1, False
 
     def act(self, step, memory, *, deterministic):
         assert deterministic
@@ -228,6 +230,40 @@ class Moody(Echo):
 
     def length(self):
         return self.own
+
+
+class Chosen(Delay):
+    """It chooses one of two actions by the sign of the observation of `DELAY` steps ago."""
+
+    action_dim, is_discrete = 2, True
+
+    def read(self, observation, queue, level):
+        action, memory = super().read(observation, queue, level)
+        return np.concatenate([action > 0, action <= 0], 1).astype(np.float32), memory
+
+
+class Sign(Echo):
+    action_space = spaces.Discrete(2)
+
+    def step(self, action):
+        return super().step(np.full(1, 0.5 - float(action), np.float32))
+
+
+def test_choices_are_followed_from_the_observations_that_change_them():
+    """A small change of an observation changes no choice, so observations of other steps take their place."""
+    found = measure_memory(Chosen(), functools.partial(offpcc.make, Sign), 6, 5, 0.02, 1_000)
+    assert np.flatnonzero(found.influence).tolist() == [DELAY] and found.horizon == DELAY
+    assert {*found.recovery} == {0, DELAY + 1}, "half of the other observations have the same sign"
+    told = str(found)
+    assert "The agent needs its memory." in told and "the last 4 observations" in told and "% of the episodes" in told
+    assert "actions are the same again after" in told and "[-1, 1]" not in told and "0.02" not in told
+
+
+def test_a_cost_of_the_size_of_rounding_is_no_verdict():
+    found = check(Shell)
+    for cost, verdict in ((-1e-4, "does not use"), (1e-4, "does not use"), (-1.0, "is better without"), (1.0, "needs")):
+        often = dataclasses.replace(found.effects[0], cost=cost, cost_interval=(cost - 1e-5, cost + 1e-5))
+        assert f"The agent {verdict} its memory." in str(dataclasses.replace(found, effects=[often]))
 
 
 def test_episodes_that_are_shorter_the_second_time(monkeypatch):
