@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from offpcc.training.model_training import load_model
     from offpcc.training.results import (
         check,
+        check_env,
         check_memory,
         collect,
         evaluate,
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "build",
     "check",
+    "check_env",
     "check_memory",
     "collect",
     "configurable",
@@ -81,9 +83,20 @@ _HOMES = {
     "load_model": "offpcc.training.model_training",
     "make": "offpcc.envs.make",
     **dict.fromkeys(
-        ("check", "check_memory", "collect", "evaluate", "evaluate_from_data", "load_run", "plot", "report"),
+        (
+            "check",
+            "check_env",
+            "check_memory",
+            "collect",
+            "evaluate",
+            "evaluate_from_data",
+            "load_run",
+            "plot",
+            "report",
+        ),
         "offpcc.training.results",
     ),
+    **dict.fromkeys(("load_run", "plot", "report"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

@@ -20,7 +20,16 @@ from numpy.typing import NDArray
 
 from offpcc.envs.faults import kind_of
 from offpcc.envs.guard import opened
-from offpcc.envs.make import DEFAULT_OPTIONS, OLD_GYM, EnvOptions, cannot_be_made, made_from, make
+from offpcc.envs.make import (
+    DEFAULT_OPTIONS,
+    OLD_GYM,
+    EnvFunction,
+    EnvOptions,
+    cannot_be_made,
+    env_label,
+    made_from,
+    make,
+)
 from offpcc.envs.registration import package_of
 from offpcc.envs.rendering import backend
 from offpcc.envs.wrapper_chain import name_of
@@ -76,7 +85,7 @@ TROUBLES = {
 
 
 def examine_env(
-    name: str,
+    env: str | EnvFunction,
     num_steps: int = 2_000,
     seed: int = 0,
     longest_episode: int = LONGEST_EPISODE,
@@ -85,7 +94,7 @@ def examine_env(
     """Examine an environment under random actions, both as Gymnasium makes it and as offpcc makes it.
 
     Args:
-        name: A Gymnasium id, one of offpcc's own, or "module:id".
+        env: A Gymnasium id, one of offpcc's own, or "module:id"; or a function or a class that makes the environment.
         num_steps: Environment steps of the longest rollout; each other rollout takes a quarter of them. Without a
             registered time limit, a rollout continues until two episodes have ended or one is too long.
         seed: Seed of the environment and of the actions.
@@ -95,17 +104,21 @@ def examine_env(
     Raises:
         UserError: The environment cannot be made or is unsuitable; mostly `UnsuitableEnvironment`.
     """
+    name = env if isinstance(env, str) else env_label(env)
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
         def make_wrapped(pack_observations: bool = True) -> Env:
-            env = make(name, scale_actions=True, pack_observations=pack_observations, **options._asdict())
-            return stack.enter_context(opened(env))
+            made = make(env, scale_actions=True, pack_observations=pack_observations, **options._asdict())
+            return stack.enter_context(opened(made))
 
         def make_bare() -> Env:
-            spec, given = made_from(name, options.kwargs or {})
-            env = gymnasium.make(spec, disable_env_checker=True, **given)
-            return stack.enter_context(opened(env, options.timeout))
+            if isinstance(env, str):
+                spec, given = made_from(env, options.kwargs or {})
+                made = gymnasium.make(spec, disable_env_checker=True, **given)
+            else:
+                made = env(**options.kwargs or {})
+            return stack.enter_context(opened(made, options.timeout))
 
         try:
             wrapped, bare = make_wrapped(), make_bare()
@@ -178,6 +191,7 @@ class Event(NamedTuple):
     reward: Any = None
     terminated: bool = False
     truncated: bool = False
+    is_reset: bool = False
 
     @property
     def mark(self) -> Mark:
@@ -245,7 +259,7 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
             for value in _entries(observation).values():
                 np.asarray(value)  # raises if it cannot become an array
             reward, terminated, truncated = others or (None, False, False)
-            return Event(when, observation, reward, bool(terminated), bool(truncated))
+            return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
     except signals.ANYTHING as error:
         signals.pass_on(error)
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
@@ -390,7 +404,7 @@ class Rollout:
         return [*found.values()]
 
     def _add(self, event: Event) -> None:
-        if event.reward is None:
+        if event.is_reset:
             self.length, self._return = 0, 0.0
         else:
             self.num_steps, self.length = self.num_steps + 1, self.length + 1
@@ -529,6 +543,8 @@ def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Find
 def _space_as_text(space: gymnasium.Space[Any]) -> str:
     if isinstance(space, PackedDict):
         return repr(space.unpacked_shape)
+    if isinstance(space, OneHot):
+        return str(space.discrete)
     if isinstance(space, Dict):
         return ", ".join(f"{key!r} {_space_as_text(entry)}" for key, entry in PackedDict(space).entries.items())
     if not isinstance(space, Box):
@@ -628,7 +644,9 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
             for step in range(1, 21):
                 with ProcessGuard():
                     observation, reward, terminated, truncated, _ = env.step(action)
-                if is_finite and not (np.isfinite(observation).all() and np.isfinite(float(reward))):
+                is_number = isinstance(reward, numbers.Real | np.number | np.bool_)  # else another finding says so
+                read = float(reward) if is_number else 0.0
+                if is_finite and not (np.isfinite(observation).all() and np.isfinite(read)):
                     text = f"actions of {value:g} gave an observation or a reward that is not finite at step {step}"
                     return Finding("actions", FAULT, text, "find the part that diverges at the bounds of action_space")
                 if terminated or truncated:
@@ -648,7 +666,7 @@ def _measure_speed(env: Env, num_steps: int, seed: int) -> Finding:
     next(events)
     start = time.perf_counter()
     while num_taken < num_steps:
-        num_taken += next(events).reward is not None
+        num_taken += not next(events).is_reset
     rate = num_taken / max(time.perf_counter() - start, 1e-9)
     space = env.observation_space
     shape = space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ()

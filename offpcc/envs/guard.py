@@ -99,7 +99,10 @@ class Inspection:
         """Return the info, or raise `UnfitError`: it has to be a dictionary."""
         if type(returned) is dict or isinstance(returned, Mapping):
             return returned  # type: ignore[return-value]
-        raise UnfitError(f"returned {kind_of(returned)} for an info", "return a dictionary, such as {}")
+        raise UnfitError(
+            f"returned {kind_of(returned)} for an info",
+            "return a dictionary, such as {}, after the observation from reset, and after truncated from step",
+        )
 
 
 READABLE = (
@@ -135,7 +138,8 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         try:
             with ProcessGuard(), self._watchdog:
                 observation, info = self.env.reset(seed=seed, options=options)
-            return self._inspection.observation(observation), self._inspection.info(info)
+            info = self._inspection.info(info)  # first: an observation of two numbers without info is unpacked, too
+            return self._inspection.observation(observation), info
         except signals.ANYTHING as error:
             self._refuse(error)
 

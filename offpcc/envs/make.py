@@ -190,7 +190,7 @@ def make(
     """
     choose_opengl()
     check_arguments("make", rules_of(_env_options), {"timeout": timeout, "state": state})
-    check_env(name)
+    check_is_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
             f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
@@ -421,7 +421,7 @@ def env_label(function: EnvFunction, made: gymnasium.Env[Any, Any] | None = None
         env.close()
 
 
-def check_env(env: Any) -> None:
+def check_is_env(env: Any) -> None:
     """Raise if `env` is neither a name nor a function that makes an environment."""
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         several = isinstance(env, gymnasium.vector.VectorEnv)

@@ -41,8 +41,9 @@ from offpcc.data.datasets.dict_columns import PackedRows
 from offpcc.data.offline import dataset_options, load_unchanged, read
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of_recording
+from offpcc.envs.check import examine_env
 from offpcc.envs.guard import guarded, opened
-from offpcc.envs.make import EnvFunction, KeptOpen, check_env
+from offpcc.envs.make import EnvFunction, KeptOpen, check_is_env, env_options
 from offpcc.envs.vector.base import Environments
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
@@ -66,6 +67,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import write_json, write_text
+from offpcc.utils.findings import Diagnosis
 from offpcc.utils.paths import as_path, shown, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
@@ -243,6 +245,30 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
             return examine_dataset(load_unchanged(data, dataset_options()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
+
+
+@explains_calls
+def check_env(env: str | EnvFunction, steps: PositiveInteger = 2_000, *, seed: NonnegativeInteger = 0) -> Diagnosis:
+    """Look for faults in an environment, as ``offpcc check --env`` does; ``print(check_env(MyEnv))`` shows them.
+
+    It takes random steps, with seeds and without, and compares what the environment returns with its spaces. The
+    functions of this name in Gymnasium and in stable-baselines3 look for fewer faults.
+
+    Args:
+        env: the environment's name, or a function or a class that makes it, such as ``lambda: MyEnv(size=3)``.
+        steps: environment steps of the longest rollout; each other one takes a quarter of them.
+        seed: seed of the environment and of the actions.
+
+    Returns:
+        The findings: ``str(result)`` is their text, and ``result.of("FAULT")`` has the faults.
+
+    Raises:
+        UserError: the environment cannot be made, or agents cannot learn in it at all.
+    """
+    check_arguments("check_env", rules_of(check_env), {"steps": steps, "seed": seed})
+    with for_python():
+        check_is_env(env)
+        return examine_env(env, steps, seed, episode_options(), env_options())
 
 
 @explains_calls
@@ -661,6 +687,6 @@ def _actor(agent: object) -> ActorCritic:
 
 
 def _configured(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
-    check_env(env)
+    check_is_env(env)
     with loading.LOCK:
         return configured_make(env)

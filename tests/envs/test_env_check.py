@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
 
+import offpcc
 from offpcc.envs import make as making
 from offpcc.envs.check import TROUBLES, examine_env
 from offpcc.envs.make import UnsuitableEnvironment
 from offpcc.utils import signals
+from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
 CHECKS = [
@@ -452,10 +454,11 @@ def test_a_reward_in_an_array_is_named(find):
     assert others <= {"wrapped"}  # recent versions of NumPy make no number of it
 
 
-def test_a_reward_that_is_no_number_breaks_offpccs_own_wrappers(find):
-    found, others = find(changed(with_reward(lambda reward: np.ones(2))), "wrapped")
-    assert found.level == FAULT and "as offpcc makes it, step 1 of episode 1 failed" in found.found
-    assert others == {"reward"}
+@pytest.mark.parametrize("reward", [None, np.ones(2)], ids=["None", "array"])
+def test_a_reward_that_is_no_number_is_one_fault(find, reward):
+    found, others = find(changed(with_reward(lambda _: reward)), "reward")
+    assert found.level == FAULT and "step 1 of episode 1 gave" in found.found and "float(reward)" in found.remedy
+    assert not others
 
 
 @pytest.mark.parametrize(
@@ -679,3 +682,15 @@ def test_importing_it_imports_no_simulator_and_no_torch():
 def test_a_task_that_its_last_step_decides_is_no_time_limit():
     levels = {finding.check: finding.level for finding in examine_env("corridor-10-v0", 400).findings}
     assert levels["episodes"] in (OK, NOTE)
+
+
+def test_python_checks_an_environment_without_a_name():
+    found = offpcc.check_env(lambda: gymnasium.wrappers.TimeLimit(Healthy(), 20), steps=100)
+    assert found.verdict.endswith("no fault") and not found.of(FAULT)
+    silent = changed(with_reward(lambda reward: None))
+    broken = offpcc.check_env(lambda: gymnasium.wrappers.TimeLimit(silent(), 20), steps=100)
+    assert [finding.check for finding in broken.of(FAULT)] == ["reward"] and "gave None" in str(broken)
+    for wrong, words in ((Healthy(), "make"), (5, "5")):
+        with pytest.raises(UserError, match=words):
+            offpcc.check_env(wrong)
+    assert str(offpcc.check_env("pendulum-p-v0", steps=50)).splitlines()[-1].startswith("pendulum-p-v0: no fault")
