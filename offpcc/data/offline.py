@@ -389,8 +389,8 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
     if env is not None and (fault := why_other_actions(data, env)):
         choice = "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
         raise UserError(
-            f"{called} does not fit: {fault}; name the environment where it was recorded with --env, or leave --env "
-            f"out to train without tests{choice if data.discrete_actions else ''}"
+            f"{called} does not fit: {fault}; name the environment where it was recorded with --env"
+            f"{choice if data.discrete_actions else ', or leave --env out to train from the data alone, without tests'}"
         )
 
 

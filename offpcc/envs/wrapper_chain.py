@@ -50,13 +50,14 @@ def levels(env: Env) -> list[Env]:
 
 
 def is_skipped(level: Env) -> bool:
-    """Check whether a playback skips this wrapper."""
-    return _same_methods(level, SKIPPED)
+    """Check whether a playback skips this wrapper: it changes no observation, or it says so by `keeps_observations`."""
+    return _same_methods(level, SKIPPED) or getattr(type(level), "keeps_observations", False)
 
 
 def is_observation_wrapper(level: Env) -> bool:
     """Check whether a level is a wrapper that changes observations. A change of the float type does not count."""
-    return isinstance(level, gym.Wrapper) and not _same_methods(level, UNCHANGING) and not _casts(level)
+    is_unchanging = _same_methods(level, UNCHANGING) or is_skipped(level)
+    return isinstance(level, gym.Wrapper) and not is_unchanging and not _casts(level)
 
 
 def observation_wrappers(env: Env) -> list[str]:

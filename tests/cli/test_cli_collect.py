@@ -313,7 +313,10 @@ def test_what_is_at_fault_is_told_and_nothing_is_made(here):
         ("there is no actor nowhere; give a run's folder", {"actor": "nowhere"}),
         ("there is no saved actor in", {"actor": "folder"}),
         ("text.pt is no actor of offpcc", {"actor": "text.pt"}),
-        (r"observations of shape \(3,\) .* was trained with \(2,\)", {"actor": actor, "env": "pendulum-v0"}),
+        (
+            r"observations of shape \(3,\) .* was trained with observations of shape \(2,\)",
+            {"actor": actor, "env": "pendulum-v0"},
+        ),
         ("--deterministic has no effect on random actions", {"deterministic": True}),
         ("--epsilon 0.2 has no effect on random actions", {"epsilon": 0.2}),
         ("--deterministic has no effect with --epsilon", {"actor": actor, "epsilon": 0.2, "deterministic": True}),

@@ -144,7 +144,7 @@ def test_choices_that_begin_elsewhere_get_a_remedy():
     [
         (np.array([0.0, 1.0] * 20), "give actions.astype(int)"),
         (np.eye(2, dtype=np.float32)[[0, 1] * 20], "give actions.argmax(1)"),
-        (np.linspace(-1.0, 1.0, 40), "it has actions of numbers, but"),
+        (np.linspace(-1.0, 1.0, 40), "it has continuous actions, but"),
     ],
 )
 def test_choices_that_are_stored_as_numbers_get_a_remedy(actions, remedy):

@@ -164,7 +164,11 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         space = recorded.observation_space
         agents = recorded.without_states().as_numbers()
         is_vector = not is_image(agents.observations.shape[1:])
-        num_hidden = agents.observations.shape[1] - _num_seen(env) if is_vector and env is not None else 0
+        num_hidden = 0
+        if is_vector and env is not None:  # constant columns, such as Ant's contact forces in MuJoCo 2.1, tell nothing
+            rows = agents.observations
+            changing = sum(not is_constant(rows[:, place]) for place in range(rows.shape[1]))
+            num_hidden = changing - _num_seen(env)
         sees_images = not is_vector or (space is not None and bool(space.unpacked_shape.images))
         advice = recommend.advise(agents, bounds, max(num_hidden, 0), sees_images)
     observed = [spread for spreads in numbers.values() for spread in spreads]
@@ -228,6 +232,10 @@ def _score(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[Finding]:
     for name in (data.name, name_of(env) if env is not None else "", _fact(data, "env")):
         if reference_returns(name) is not None:
             score = normalized_score(name, float(data.whole_returns.mean()))
+            recorded = _fact(data, "env")
+            if reference_returns(recorded) not in (None, reference_returns(name)):
+                text = f"the data was recorded in {recorded}, whose scores have other references than those of {name}"
+                return [Finding("score", WARNING, text, "name the environment of the recording by --env")]
             return [Finding("score", OK, f"the mean return is D4RL's score {score:.1f}, by the references of {name}")]
     return []
 

@@ -34,7 +34,7 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     """Return why the recorded actions are not those of the environment, or ""."""
     space = raw_actions(env)
     if isinstance(space, spaces.Discrete):
-        is_other, kind = not data.discrete_actions, f"actions of numbers{_as_choices(data.actions)}"
+        is_other, kind = not data.discrete_actions, f"continuous actions{_as_choices(data.actions)}"
     else:
         is_other, kind = data.discrete_actions, "discrete actions"
     if isinstance(space, spaces.Discrete) and data.discrete_actions and data.action_range is not None:

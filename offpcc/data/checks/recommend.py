@@ -216,7 +216,7 @@ def advise(
     Args:
         data: data whose Dict observations are numbers.
         action_bounds: lowest and highest action of the environment.
-        num_hidden: how many of the recorded numbers the environment hides from the agent.
+        num_hidden: how many of the recorded numbers that change the environment hides from the agent.
         sees_images: whether the agent sees images, alone or beside numbers.
     """
     found, findings = measure_dataset(data, action_bounds), []
@@ -249,7 +249,8 @@ def advise(
         algorithm, reason = "dbc", reason.removesuffix("; then try td3_bc")
     elif data.discrete_actions:
         algorithm, reason = "dcql", "it improves on the recorded actions, and lowers the values of those the data lack"
-    name = "c" * sees_images + "r" * (hides or num_hidden > 0) + algorithm
+    prefix = "c" * sees_images + "r" * (hides or num_hidden > 0)
+    name, reason = prefix + algorithm, reason.replace("then try ", f"then try {prefix}")
     if data.observations.ndim > 2 and data.stacks is None:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
     other = {"bc": "td3_bc", "dbc": "dcql", "dcql": "dbc"}.get(algorithm, "bc")

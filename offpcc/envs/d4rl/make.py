@@ -78,6 +78,7 @@ class AdroitHand(gym.Wrapper[Array, Array, Array, Array], RecordConstructorArgs)
     other three hands increase with the distance of the palm from the object, while D4RL's decrease.
     """
 
+    keeps_observations = True  # so recorded episodes, which lack the simulator, are not played through it
     DROPPED = 0.075  # height of the pen (m)
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -141,6 +142,29 @@ def test_rare_rewards_below_the_others_are_not_sparse():
 @pytest.mark.parametrize("env, name", [("pendulum-p-v0", "rcql"), ("pendulum-v0", "cql")])
 def test_what_the_environment_hides_needs_a_memory(env, name, pendulum_file):
     assert advice(load_dataset(pendulum_file), env=make(env)).startswith(f"start with {name}:")
+
+
+def test_numbers_that_never_change_are_not_missed(tmp_path):
+    """As in Ant, whose recorded contact forces are all 0; and what to try next has a memory, too."""
+    data = particle(control)
+    wider = Dataset.from_arrays(
+        observations=np.concatenate([data.observations, np.zeros((len(data.observations), 3), np.float32)], 1),
+        actions=data.actions,
+        rewards=data.rewards.reshape(-1),
+        terminations=data.terminations,
+        truncations=data.truncations,
+    )
+
+    class Seen(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-9.0, 9.0, (5,), np.float32)
+        action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    for size, hides in ((2, False), (1, True)):
+        wrapped = gymnasium.wrappers.TransformObservation(
+            Seen(), lambda seen, size=size: seen[:size], gymnasium.spaces.Box(-9.0, 9.0, (size,), np.float32)
+        )
+        found = advice(wider, env=make(lambda wrapped=wrapped: wrapped))
+        assert found.startswith(f"start with {'r' * hides}bc:") and f"then try {'r' * hides}td3_bc" in found
 
 
 def test_images_need_convolutions():

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 from made_tasks import make_task
 
+from offpcc.data import Dataset
 from offpcc.data.datasets.load import load_dataset
+from offpcc.data.offline import read
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.make import _door
+from offpcc.envs.make import make
+from offpcc.envs.wrapper_chain import observation_wrappers
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 PALM = {  # from the palm to the thing
@@ -29,6 +33,23 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarn
 @pytest.fixture
 def made(request):
     return functools.partial(make_task, request)
+
+
+@pytest.mark.parametrize("hand", ["pen", *PALM])
+def test_recorded_episodes_are_not_played_through_a_hand(made, hand):
+    """They lack its simulator, from which its rewards are computed."""
+    env = make(f"{hand}-human-v1", scale_actions=True)
+    size, num = env.observation_space.shape[0], 5
+    data = Dataset.from_arrays(
+        observations=np.zeros((num, size), np.float32),
+        actions=np.zeros((num, env.action_space.shape[0]), np.float32),
+        rewards=np.ones(num),
+        terminations=np.zeros(num, bool),
+        truncations=np.arange(num) == num - 1,
+    )
+    rows = read(data, env).rows
+    assert rows.observations.shape[1:] == (size,) and not observation_wrappers(env)[1:]
+    env.close()
 
 
 @pytest.mark.parametrize("hand", PALM)
