@@ -12,7 +12,7 @@ from pathlib import Path
 from offpcc.algorithms import find_algorithm
 from offpcc.cli.params import default_encoders
 from offpcc.config import loading
-from offpcc.config.gin_files import CONFIGS, has_imports
+from offpcc.config.gin_files import CONFIGS, imports_of
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
@@ -51,18 +51,23 @@ class TrainOptions:
     save_dataset: Path | None = None
     episodes: int | None = None
     track: bool = False
+    no_video: bool = False
     results: str | None = None
 
 
 def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     """Return why an existing run is not started, and what the user can do instead."""
     here = folder.run_id
-    is_known = folder.config.is_file() and not (options.config and has_imports(folder.config))
-    resume = command(options, folder, here, "--resume", by_own_config=is_known)
-    further = command(options, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
+    imported = [one for one in imports_of(options.config) if one not in options.modules]
+    again = replace(options, modules=(*options.modules, *imported))
+    # The run's own config holds its settings, but a run's config imports nothing.
+    is_known = folder.config.is_file() and (not options.config or {*imports_of(folder.config)} <= {*again.modules})
+    again = again if is_known else options
+    resume = command(again, folder, here, "--resume", by_own_config=is_known)
+    further = command(again, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {
         "finished": [
-            ("show what it learned", command(options, folder, here, "--render")),
+            ("show what it learned", command(again, folder, here, "--render")),
             ("continue to a larger number N of epochs", further),
         ],
         "unfinished": [("resume it", resume)],
@@ -202,6 +207,7 @@ def command(
         words += [f"--{name}", str(value)] if value not in (None, 1) else []
     words += ["--jobs", str(options.jobs)] if options.jobs > 1 and len(run_ids) > 1 else []
     words += ["--track"] if options.track else []
+    words += ["--no_video"] if options.no_video else []
     if options.save_dataset and folder.run_id in run_ids:
         words += ["--save_dataset", str(options.save_dataset)]
     bound_anew = {text.partition("=")[0] for text in extra}
@@ -229,4 +235,6 @@ def program() -> list[str]:
     script = Path(sys.argv[0])
     if script.name == "launch.py":
         return [os.path.relpath(path) for path in (sys.executable, script)]
+    if script.name == "__main__.py":
+        return [os.path.relpath(sys.executable), "-m", "offpcc"]
     return [script.name if shutil.which(script.name) else str(script)]

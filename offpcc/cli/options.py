@@ -348,6 +348,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Use this many CPU threads of torch. The default is 1, which is fastest on a busy machine.",
     },
     "--track": {"action": "store_true", "help": "Also log the run to Weights & Biases."},
+    "--no_video": {
+        "action": "store_true",
+        "help": "Record no video of the best actor at the end. A video can take longer than a short training.",
+    },
     "--train_steps": {
         "type": arguments.positive,
         "metavar": "N",
@@ -382,7 +386,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
 TAKES = {  # the options of each command
     "train": "--env --dataset --dataset_fraction --dataset_steps --algo --init --model --online --then_env_steps "
     "--from --config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset "
-    "--episodes --track --results",
+    "--episodes --track --no_video --results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
@@ -400,7 +404,7 @@ TAKES = {  # the options of each command
     "--threads",
     "zoo": "action name --out --episodes",
     "docs": "page",
-    "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --results",
+    "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --no_video --results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above

@@ -128,7 +128,9 @@ def run_sweep(
     if news and plan.total_epochs is not None:
         print(f"not started, because of the {plan.total_epochs:,} total_epochs of [stop]: {cut(news, ', ')}")
     if failed:
-        print_to_stderr(f"{len(failed)} runs failed: {', '.join(failed)}; to train them again, add --retry")
+        print_to_stderr(
+            f"{len(failed)} run{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; to train them again, add --retry"
+        )
     return 1 if failed else 0
 
 

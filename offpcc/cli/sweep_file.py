@@ -108,6 +108,14 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     if not algos or (envs == [None] and datasets == [None]):
         missing = "algo, such as algo = ['sac', 'td3']" if not algos else "env or dataset, such as env = 'pendulum-v0'"
         raise UserError(f"{file}: there is no {missing}; add it")
+    of_algos = table.get("config")
+    if isinstance(of_algos, dict):  # one for each algorithm
+        if sorted(of_algos) != sorted(algos) or not all(isinstance(one, str) and one for one in of_algos.values()):
+            raise _fault(file, "config", of_algos, "a table with the name of a file for each algo")
+        of_algos = {algo: str(gin_files.find_config(one).resolve()) for algo, one in of_algos.items()}
+        table = {**table, "config": []}
+    else:
+        of_algos = {}
     configs: list[str | None] = [str(gin_files.find_config(one).resolve()) for one in _names(file, table, "config")]
     if len({Path(one or "").stem for one in configs}) < len(configs):
         raise _fault(file, "config", table["config"], "a list of files with different names")
@@ -142,7 +150,8 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     ]
     points = {
         (env, dataset, algo, folder): Point(env, dataset, algo, config, folder, one)
-        for env, dataset, algo, config in itertools.product(envs, datasets, algos, configs or [None])
+        for env, dataset, algo, common in itertools.product(envs, datasets, algos, configs or [None])
+        for config in [of_algos.get(algo, common)]
         for one in swept
         for folder in [_folder(config, one)]
     }
@@ -266,9 +275,9 @@ def _flat(file: Path, table: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _as_gin(file: Path, key: str, value: Any) -> str:
-    """Return a value as gin writes it. Strings such as "@LinearDecay()", "%MACRO" and "None" get no quotes."""
+    """Return a value as gin writes it. Strings such as "@LinearDecay()", "%MACRO", "{'a': 1}", "None" get no quotes."""
     if isinstance(value, str):
-        return value if value.startswith(("@", "%")) or value == "None" else repr(value)
+        return value if value.startswith(("@", "%", "{")) or value == "None" else repr(value)
     if isinstance(value, list):
         return f"[{', '.join(_as_gin(file, key, one) for one in value)}]"
     if not isinstance(value, bool | int | float):

@@ -217,6 +217,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         results=options.results,
         save_dataset=options.save_dataset,
         track=options.track,
+        video=not options.no_video,
     )
 
 

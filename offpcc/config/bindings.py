@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -12,9 +12,10 @@ from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
 from offpcc.config.synonyms import argument_hint, binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
-from offpcc.utils.errors import UserError, similar
+from offpcc.utils.errors import UserError, print_to_stderr, similar
 
 COMMAND_LINE = "--gin"
+MANY = 5  # settings of another algorithm, from which a config is taken to be made for it
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 PREFIXES = {"CR": "ConvolutionalRecurrent", "R": "Recurrent", "C": "Convolutional"}  # of algorithms and their classes
@@ -262,6 +263,21 @@ def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
     return next((each for each in known if each is not None), None)
 
 
+def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: Mapping[str, Any]) -> None:
+    """Print a note if the config has the settings of one algorithm, and the run trains another one."""
+    algorithms = {name for name, one in classes.items() if hasattr(one, "inner_update")}
+    given = {(one.selector, one.parameter) for one in bindings if one.where != COMMAND_LINE}
+    common = {name for name in algorithms if name.endswith(".ActorCritic")}
+    if not used & algorithms or any(selector in (used & algorithms) - common for selector, _ in given):
+        return
+    others = {selector for selector, _ in given if selector in algorithms - used}
+    if len(others) == 1 and len([one for one in given if one[0] in others]) >= MANY:
+        print_to_stderr(
+            f"note: the config has settings of {others.pop().split('.')[-1]}, which do not count in this run; `offpcc "
+            f"params` lists those of each algorithm"
+        )
+
+
 def check_unused_bindings(
     bindings: list[Binding], unused_parameters: Mapping[Any, Mapping[str, str]] | None = None
 ) -> None:
@@ -311,6 +327,7 @@ def check_unused_bindings(
             source = f"{winners[-1].given} ({winners[-1].where}), which overrides it" if winners else "elsewhere"
             reason = f"this run uses {name}, but got {binding.parameter} from {source}"
         raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct or remove it")
+    _note_other_algorithm(bindings, used_names, classes)
 
 
 def _is_used(binding: Binding, operative: dict[tuple[str, str], dict[str, Any]]) -> bool:

@@ -69,12 +69,14 @@ def is_of_run(path: Path) -> bool:
     return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in RUN_FILES)
 
 
-def has_imports(path: Path) -> bool:
-    """Check whether the config of a run imports modules; its resume command must then name them."""
+def imports_of(config: str | Path | None) -> list[str]:
+    """Return the modules that a config imports itself, in its order; none if it cannot be read."""
     try:
-        return re.search(r"^\s*(import|from)\s", read_config_text(path), re.MULTILINE) is not None
+        text = read_config_text(find_config(config)) if config else ""
     except UserError:
-        return False
+        return []
+    found = re.findall(r"^\s*(?:import\s+([\w.]+)|from\s+([\w.]+)\s+import\s+(\w+))", text, re.MULTILINE)
+    return [module or f"{package}.{name}" for module, package, name in found]
 
 
 def read_config(

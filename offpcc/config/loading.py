@@ -38,7 +38,7 @@ from offpcc.config.gin_files import (
 )
 from offpcc.config.limits import Amount
 from offpcc.config.validation import format_value
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.paths import as_path, import_own, shown
 from offpcc.utils.rng import GLOBAL_LOCK
 
@@ -168,6 +168,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     nothing: a folder from somebody else must not choose what code runs.
     """
     load_gin_config(file, [], modules=modules)
+    given = plain_values(current().text)
     if not os.path.lexists(run):
         return
     known = [
@@ -194,6 +195,13 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         wanted -= reached
     check_references(bindings)
     check_flags(bindings)
+    used = plain_values(current().text)
+    for name, value in given.items():
+        if name.startswith(("make.", "episodes.")) and used.get(name, value) != value:
+            print_to_stderr(
+                f"note: {name} = {value} of {file} is not used: the environment is that of the run, with {used[name]}; "
+                f"in Python, offpcc.evaluate takes an environment of your own"
+            )
 
 
 def _bound(statement: Any) -> str | None:
@@ -404,7 +412,7 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if not is_writable(value):
             known = gin_private.inverse_lookup(type(value))
-            advice = "decorate it with offpcc.configurable, and bind it by offpcc.configure"
+            advice = "decorate its class with offpcc.configurable"
             if known is not None:
                 example = f"{name} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'

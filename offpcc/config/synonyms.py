@@ -390,6 +390,7 @@ ATTRIBUTES = {
     "offpcc.FQE": "offpcc.evaluate_from_data(agent, data)",
     "offpcc.TD3PlusBC": "offpcc.TD3BC(env, dataset=data)",
     "offpcc.DoubleDQN": "offpcc.DQN, whose targets are double ones by default",
+    "offpcc.BC_10": "bc with the config offline/bc_10.gin learns from the best tenth of the episodes",
     "offpcc.TQC": "offpcc has no TQC; offpcc.SACN and offpcc.RLPD have many critics, offpcc.QRDQN has quantiles",
     "learner.agent": "offpcc.Agent(learner.algorithm); train returns it, too",
     "learner.predict_value": "offpcc.evaluate_from_data(agent, data) for the value of a policy",

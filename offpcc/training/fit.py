@@ -80,6 +80,7 @@ from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 from offpcc.utils.version import tell_changed
 
+SLOW_VIDEO = 10.0  # seconds from which a run names the option that leaves the video out
 IN_ENVIRONMENT = {  # settings of `train` and those of `OfflineToOnline` that a run has in their place
     "update_after": "warm_up_steps",
     "update_every": "update_every",
@@ -557,6 +558,7 @@ def _train(
                 if experiment.recorder is not None:
                     experiment.recorder.cut()
                     experiment.recorder.merge()
+                seconds = time.monotonic() - started
                 picture(spec, folder, experiment, logger, console.print)
                 facts = {"epochs": loop.epoch, "stopped": bool(loop.stopped), "best_test_return": loop.best_return}
                 folder.note(status="finished", **facts)
@@ -576,7 +578,6 @@ def _train(
             raise at_step from None
         except EnvironmentFault as fault:
             raise fault.with_resume().kept_in(folder.path) from fault.cause
-    seconds = time.monotonic() - started
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
         if experiment.recorder is not None:
@@ -657,8 +658,9 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
         logger.artifact("curve", folder.curve)
     for file in filter(Path.is_file, (folder.actor_last, folder.actor_best)):
         logger.artifact("actor", file)
-    if experiment.tests is None or experiment.tests.shared is not None:  # a video needs a second environment
+    if not spec.video or experiment.tests is None or experiment.tests.shared is not None:  # it needs an environment
         return
+    started = time.monotonic()
     with report_errors("the video"):
         try:
             actor = load_actor(folder.actor(), experiment.algorithm.device)
@@ -669,3 +671,5 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
             announce(f"there is no video: {error}")
         else:
             logger.artifact("video", videos[0])
+            if (seconds := time.monotonic() - started) >= SLOW_VIDEO:
+                announce(f"the video took {seconds:.0f} seconds; --no_video leaves it out")

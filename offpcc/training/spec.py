@@ -41,7 +41,7 @@ from offpcc.data.datasets.load import MINARI, check_source
 from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
-from offpcc.envs.make import EnvFunction, EnvOptions, check_env, env_label, env_options, make, options_without_env
+from offpcc.envs.make import EnvFunction, EnvOptions, check_is_env, env_label, env_options, make, options_without_env
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.networks import Recurrent
 from offpcc.training.imagination import ImaginationOptions, imagination_options
@@ -204,6 +204,7 @@ class RunSpec:
         results: the folder of all runs.
         save_dataset: the file to record every step of training in.
         track: whether to follow the run in Weights & Biases.
+        video: whether to record a video of the best actor at the end.
     """
 
     env: str | None
@@ -241,6 +242,7 @@ class RunSpec:
     results: Path | None = None
     save_dataset: Path | None = None
     track: bool = False
+    video: bool = True
 
     def __new__(cls, *args: Any, **kwargs: Any) -> RunSpec:
         """Refuse a call with some of the fields."""
@@ -277,6 +279,7 @@ class RunSpec:
         results: AnyPath | None = None,
         save_dataset: AnyPath | None = None,
         track: Flag = False,
+        video: Flag = True,
     ) -> RunSpec:
         """Make the description of a run. Arguments that are not given come from gin's bindings, else the defaults.
 
@@ -311,6 +314,7 @@ class RunSpec:
             results: the folder of all runs; None for ``$OFFPCC_RESULTS``, else ``results/``.
             save_dataset: see `RunSpec`.
             track: see `RunSpec`.
+            video: see `RunSpec`.
 
         Raises:
             UserError: a name is unknown, or an argument or a binding is invalid.
@@ -320,7 +324,7 @@ class RunSpec:
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"dataset_steps": dataset_steps}
-        given |= {"results": results, "save_dataset": save_dataset, "track": track}
+        given |= {"results": results, "save_dataset": save_dataset, "track": track, "video": video}
         check_arguments("build", rules_of(cls.make), given)
         if tracking_wanted(track):
             check_installed()
@@ -335,7 +339,7 @@ class RunSpec:
         if dataset is not None:
             check_source(dataset)
         if env is not None:
-            check_env(env)
+            check_is_env(env)
         if env is None or isinstance(env, str):
             env, dataset = resolve_env_and_dataset(env, dataset)
         else:
@@ -401,6 +405,7 @@ class RunSpec:
             results=None if results is None else Path(results),
             save_dataset=None if save_dataset is None else Path(save_dataset),
             track=track,
+            video=video,
         )
 
     @property

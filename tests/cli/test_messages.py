@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import h5py
@@ -10,7 +11,7 @@ from conftest import run_folder
 
 import offpcc
 from offpcc.cli.main import parse
-from offpcc.cli.messages import TrainOptions, command
+from offpcc.cli.messages import TrainOptions, command, program
 from offpcc.config import loading
 from offpcc.training.build import build_run
 from offpcc.training.run_dir import RunFolder
@@ -160,6 +161,58 @@ def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, l
     code, out, err = launch("plot", tmp_path / "results")
     assert code == 0, err
     assert out.count("of one run") == 2, "they are told apart"
+
+
+def test_the_ways_on_name_the_modules_that_the_config_imports(launch, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_task.py").write_text(
+        "import gymnasium\nfrom gymnasium.envs.classic_control import PendulumEnv\n"
+        "gymnasium.register('own-task-v0', entry_point=PendulumEnv, max_episode_steps=20)\n"
+    )
+    short = "train.num_epochs = 1\ntrain.num_steps_per_epoch = 40\ntrain.update_after = 20\n"
+    (tmp_path / "own.gin").write_text(f"import own_task\ninclude 'configs/test/template_short.gin'\n{short}")
+    base = ("--env", "own-task-v0", "--algo", "sac", "--config", "own.gin", "--no_video")
+    code, _, err = launch(*base, "--gin", "SAC.lr=1e-3")
+    assert code == 0, err
+    assert not [*tmp_path.glob("results/own-task-v0/sac/1/videos/*")]
+    code, _, err = launch(*base)
+    assert code == 2 and "--render" in err
+    further = next(line for line in err.splitlines() if "train.num_epochs=N" in line)
+    words = shlex.split(further.replace("num_epochs=N", "num_epochs=2"))
+    assert words[words.index("--import") + 1] == "own_task" and "--config" not in words
+    code, _, err = launch(*words[words.index("--env") :])
+    assert code == 0, err
+    shown = shlex.split(next(line for line in err.splitlines() if "--render" in line) if "--render" in err else "")
+    assert not shown or "--import" in shown
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [("algorithms/iql.gin", True), ("algorithms/td3_bc.gin", False), ("offline_quickstart.gin", False), (None, False)],
+)
+def test_a_config_of_another_algorithm_is_told(config, told, launch, pendulum_file):
+    given = ("--config", config) if config else ()
+    short = ("train.num_epochs=1", "train.num_steps_per_epoch=2", "train.num_test_episodes_per_epoch=0")
+    code, _, err = launch(
+        "--env", "pendulum-v0", "--dataset", pendulum_file, "--algo", "td3_bc", *given, "--gin", *short
+    )
+    assert code == 0, err
+    assert ("the config has settings of IQL, which do not count in this run" in err) is told
+    assert ("the config has settings" in err) is told
+
+
+def test_an_environment_of_a_config_that_is_not_the_runs_is_told(quick, launch, tmp_path):
+    assert quick("sac", bindings=["train.num_epochs=1", "make.wrappers=[@Flicker]", "Flicker.probability=0.1"])[0] == 0
+    (tmp_path / "other.gin").write_text("make.wrappers = []\n")
+    code, _, err = launch("evaluate", run_folder(tmp_path), "--episodes", 1, "--config", "other.gin")
+    assert code == 0 and "make.wrappers = () of other.gin is not used: the environment is that of the run" in err
+    (tmp_path / "same.gin").write_text("make.wrappers = [@Flicker]\n")
+    assert launch("evaluate", run_folder(tmp_path), "--episodes", 1, "--config", "same.gin")[2] == ""
+
+
+def test_python_m_offpcc_is_named_as_it_was_called(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/offpcc/__main__.py", "--env", "x"])
+    assert program()[1:] == ["-m", "offpcc"]
 
 
 def test_what_cannot_be_compared_is_not_proposed(quick, tmp_path):

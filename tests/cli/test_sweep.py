@@ -135,7 +135,7 @@ def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, m
     real, text = sweeps.run_train, TOP + FIXED
     monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
     code, out, err, started = here(text)
-    assert code == 1 and len(started) == 2 and "1 runs failed" in err and "--retry" in err
+    assert code == 1 and len(started) == 2 and "1 run failed" in err and "--retry" in err
     assert "failed: seed 1" in out and table(tmp_path)[0]["seeds"] == "1"
     monkeypatch.setattr(sweeps, "run_train", real)
     code, *_, started = here(text)
@@ -555,3 +555,25 @@ def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, 
     code, out, err = launch("sweep", "s.toml", "--watch")
     assert code == 0 and "epoch 2 of 5: -" in out, err
     assert (tmp_path / "results/s/summary.txt").read_text() == shown, "nothing is written"
+
+
+def test_each_algorithm_may_have_a_config_of_its_own(here, tmp_path):
+    top = TOP.replace('"sac"', '["sac", "td3"]').replace('config = "test/template_short.gin"\n', "")
+    (tmp_path / "own.gin").write_text("include 'configs/test/template_short.gin'\nTD3.lr = 2e-3\n")
+    table = '[config]\nsac = "test/template_short.gin"\ntd3 = "own.gin"\n'
+    code, out, err, _ = here(f"{top}{table}{FIXED}", "--dry_run")
+    assert code == 0, err
+    assert out.count("/sac/") == out.count("/td3/") == 2
+    (tmp_path / "s.toml").write_text(f"{top}{table}{FIXED}")
+    points = {point.algo: Path(point.config).name for point in read_sweep(tmp_path / "s.toml").points}
+    assert points == {"sac": "template_short.gin", "td3": "own.gin"}
+    code, _, err, _ = here(f"{top}[config]\nsac = 'test/template_short.gin'\n{FIXED}", "--dry_run")
+    assert code == 2 and "a table with the name of a file for each algo" in err
+
+
+def test_a_text_in_braces_is_a_dictionary(tmp_path):
+    (tmp_path / "s.toml").write_text(f"{TOP}[grid]\nmake.kwargs = [\"{{'g': 9.0}}\", \"{{'g': 5.0}}\"]\n")
+    assert [point.swept for point in read_sweep(tmp_path / "s.toml").points] == [
+        {"make.kwargs": "{'g': 9.0}"},
+        {"make.kwargs": "{'g': 5.0}"},
+    ]
