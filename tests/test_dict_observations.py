@@ -888,6 +888,14 @@ def test_an_agent_acts_in_several_environments():
     for observation, action in zip(seen, together, strict=True):
         agent.reset()
         np.testing.assert_allclose(agent.act(observation), action, rtol=1e-4, atol=1e-5)
+    agent.reset(num_envs=3)
+    with pytest.raises(
+        ValueError, match=r"act got a wrong observation: .*; give those of 3 environments, or call reset"
+    ):
+        agent.act(seen[0])
+    agent.reset()
+    with pytest.raises(UserError, match=r"observations of shape \(3,\) and 1 .* trained with observations mirrored"):
+        offpcc.evaluate(agent, "pendulum-v0", episodes=1)
     with pytest.raises(ValueError, match="act got a wrong observation: 'camera' is missing"):
         agent.act({"place": seen[0]["place"], "mirrored": 1})
     with pytest.raises(ValueError, match="act got an array, but this agent needs a Dict: mirrored"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +143,12 @@ class Agent:
             try:
                 observation = packed.pack(observation, () if self._num_envs is None else (self._num_envs,))
             except ValueError as error:
-                raise ValueError(f"act got a wrong observation: {error}") from None
+                remedy = ""
+                if self._num_envs is not None:
+                    with suppress(ValueError):
+                        packed.pack(observation, ())
+                        remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
+                raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
         observation = np.asarray(observation)
         self._check_shape(observation)
         if is_first is not None:

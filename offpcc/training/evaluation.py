@@ -174,10 +174,13 @@ def open_environment(
         )
     if shape != algorithm.space_shape or action_dim != algorithm.action_dim:
         close(made)
+        there, known = (
+            f"observations {space.unpacked_shape if isinstance(space, PackedDict) else f'of shape {of}'}"
+            for space, of in ((seen, shape), (packed, algorithm.space_shape))
+        )
         raise UserError(
-            f"{name_of(made)} has observations of shape {shape} and {action_dim} action dimensions, but the actor was "
-            f"trained with {algorithm.space_shape} and {algorithm.action_dim}; name the environment of its training "
-            f"with --env"
+            f"{name_of(made)} has {there} and {action_dim} action dimensions, but the actor was trained with {known} "
+            f"and {algorithm.action_dim}; name the environment of its training with --env"
         )
     return made
 

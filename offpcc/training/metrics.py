@@ -179,8 +179,8 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
     else:
         why = (
             f"as its {loop.step:,} steps gave {loop.pending_updates:g} of an update: each step after the first "
-            f"{update_after:,} (train.update_after) gives {updates_per_step:g}; raise train.num_epochs or "
-            f"train.updates_per_step"
+            f"{update_after:,} (train.update_after) gives {updates_per_step:g}; raise train.num_epochs, or "
+            + ("lower train.update_after" if loop.step <= update_after else "raise train.updates_per_step")
         )
     print_to_stderr(f"the run ended without an update, {why}")
 

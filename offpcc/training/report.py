@@ -323,7 +323,9 @@ def make_report(
     for task in tasks:
         ends = {runs.name: runs.steps[-1] for runs in found if runs.task == task}
         if len(set(ends.values())) > 1:
-            told = [f"{name} {step:,.0f}" for name, step in ends.items()]
+            steps = list(ends.values())
+            rare = sorted(ends.items(), key=lambda end: steps.count(end[1]))  # those that stand out come first
+            told = [f"{name} {step:,.0f}" for name, step in rare]
             warnings.append(f"in {task}, algorithms are compared at different steps: {cut(told, ', ')}")
     budgets = _budgets(found, tasks, bool(references)) if test == "last" else []
     if test == "best" and any(runs.is_offline for runs in found):

@@ -41,6 +41,10 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(number)
         self.code, self.message, self.is_late = 128 + number, "stopped", False
 
+    def __str__(self) -> str:
+        """Return the message, which a traceback in Python ends with."""
+        return self.message
+
     def report(self) -> int:
         """Print the message and return the exit code."""
         print_to_stderr(self.message)

@@ -89,6 +89,7 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
     with monkeypatch.context() as patch, pytest.raises(signals.Interrupted) as stop:
         interrupt_at(patch, 217)
         fit(spec(), parts, announce=silent)
+    assert str(stop.value) == stop.value.message and "saved" in str(stop.value)
     assert "and saved" in stop.value.message and json.loads((parts / "run.json").read_text())["status"] == "stopped"
     assert signal.getsignal(signal.SIGINT) == before
     with pytest.raises(RunExistsError, match="is unfinished and is not overwritten"):

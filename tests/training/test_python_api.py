@@ -46,7 +46,7 @@ from offpcc.training.run_fns import Callback
 from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, in_python
+from offpcc.utils.errors import DataWarning, UserError, in_python
 from offpcc.utils.locks import FolderLock
 
 SMALL = {"hidden_dims": (8,)}
@@ -1312,3 +1312,9 @@ def test_a_spec_has_one_way_to_be_made():
             RunSpec(*arguments, **named)
     spec = RunSpec.make("pendulum-v0", "sac", seed=3)
     assert dataclasses.replace(spec, seed=4).seed == 4 and copy.copy(spec) == spec
+
+
+def test_a_training_that_will_make_no_update_says_so_at_its_start():
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+    with pytest.warns(DataWarning, match=r"nothing will be learned: .*update_after is 10,000, .* lower"):
+        learner.train(num_epochs=1, num_steps_per_epoch=20, num_test_episodes_per_epoch=0)

@@ -91,3 +91,13 @@ def test_equal_settings_have_equal_digests():
         for text in (BASE, BASE.replace("1.0", "1"), f"{BASE}make.timeout = 3.0", f"{BASE}SAC.lr = 1.0")
     ]
     assert digests[0] == digests[1] == digests[2] != digests[3]
+
+
+def test_names_begin_with_what_tells_the_runs_apart():
+    """One run that differs in many settings must not hide what the others differ in."""
+    usual = {f"SAC.{name}": "1" for name in ("alpha", "gamma", "lr", "polyak", "zeta")}
+    given = [{**usual, "Recurrent.cell": cell} for cell in ("'gru'", "'lru'")] + [
+        dict.fromkeys(usual, "2") | {"Recurrent.cell": "'lru'"}
+    ]
+    named = name_settings(given)
+    assert [name.split(", ")[0] for name in named[:2]] == ["cell='gru'", "cell='lru'"] and len({*named}) == 3
