@@ -157,6 +157,8 @@ def name_of_class(algorithm: Any) -> Any:
     if not isinstance(algorithm, type):
         return algorithm
     name = short_name(algorithm.__name__)
+    if issubclass(algorithm, ActorCritic) and name not in ALGORITHMS and name not in REGISTRY:
+        raise UserError(f"{algorithm.__name__} is not registered; decorate the class with offpcc.configurable")
     if find_algorithm(name) is not algorithm:
         raise UserError(f"another class is registered by the name {name}; rename one of them")
     return name

@@ -151,9 +151,14 @@ class Optimizer:
         Args:
             loss: 0-d tensor.
             num_updates: number of the algorithm's updates so far, for schedules; default: this optimizer's steps.
+
+        Raises:
+            ValueError: the loss has elements for items of the batch.
         """
         if not self.parameters:
             return
+        if loss.dim():
+            raise ValueError(f"the loss has the shape {tuple(loss.shape)}; return one number, such as batch.mean(x)")
         with torch.autocast(loss.device.type, enabled=False):  # backward uses each operation's own precision
             gradients: tuple[Tensor | None, ...]
             if all(parameter.requires_grad for parameter in self.parameters):

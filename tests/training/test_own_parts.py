@@ -214,7 +214,7 @@ def test_an_algorithm_may_be_given_as_its_class():
     class Unknown(SAC):
         """Not registered."""
 
-    with pytest.raises(UserError, match=r"there is no algorithm 'Unknown'.*decorator offpcc\.configurable"):
+    with pytest.raises(UserError, match=r"Unknown is not registered; decorate the class with offpcc\.configurable"):
         offpcc.build("pendulum-v0", Unknown)
 
 
@@ -240,3 +240,17 @@ def test_whole_numbers_are_asked_for_where_choices_are_numbers():
     )
     with pytest.raises(UserError, match=r"if they are whole numbers: actions\.astype\(int\)"):
         offpcc.build(None, "dcql", dataset=data)
+
+
+def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
+    class EachItem(offpcc.algorithms.TD3):
+        def actor_loss(self, h, batch):
+            return -self.policy_value(h, self.actor(h.pi))
+
+    with pytest.raises(UserError, match=r"EachItem is not registered; decorate the class with offpcc\.configurable"):
+        offpcc.build("pendulum-v0", EachItem)
+    learner = offpcc.build("pendulum-v0", offpcc.configurable(EachItem), algorithm={"hidden_dims": (4,)})
+    with pytest.raises(
+        ValueError, match=r"the loss has the shape \(256, 1, 1\); return one number, such as batch.mean"
+    ):
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
