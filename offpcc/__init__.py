@@ -82,21 +82,8 @@ _HOMES = {
     "load": "offpcc.training.checkpoint",
     "load_model": "offpcc.training.model_training",
     "make": "offpcc.envs.make",
-    **dict.fromkeys(
-        (
-            "check",
-            "check_env",
-            "check_memory",
-            "collect",
-            "evaluate",
-            "evaluate_from_data",
-            "load_run",
-            "plot",
-            "report",
-        ),
-        "offpcc.training.results",
-    ),
-    **dict.fromkeys(("load_run", "plot", "report"), "offpcc.training.results"),
+    **dict.fromkeys(("check", "check_env", "check_memory", "collect"), "offpcc.training.results"),
+    **dict.fromkeys(("evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"),
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

@@ -60,9 +60,8 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     here = folder.run_id
     imported = [one for one in imports_of(options.config) if one not in options.modules]
     again = replace(options, modules=(*options.modules, *imported))
-    # The run's own config holds its settings, but a run's config imports nothing.
+    # The run's own config holds its settings, and is read without its imports.
     is_known = folder.config.is_file() and (not options.config or {*imports_of(folder.config)} <= {*again.modules})
-    again = again if is_known else options
     resume = command(again, folder, here, "--resume", by_own_config=is_known)
     further = command(again, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {

@@ -111,7 +111,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     of_algos = table.get("config")
     if isinstance(of_algos, dict):  # one for each algorithm
         if sorted(of_algos) != sorted(algos) or not all(isinstance(one, str) and one for one in of_algos.values()):
-            raise _fault(file, "config", of_algos, "a table with the name of a file for each algo")
+            raise _fault(file, "config", of_algos, f"a table with a file for each algo: {', '.join(algos)}")
         of_algos = {algo: str(gin_files.find_config(one).resolve()) for algo, one in of_algos.items()}
         table = {**table, "config": []}
     else:

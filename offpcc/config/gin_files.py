@@ -69,14 +69,18 @@ def is_of_run(path: Path) -> bool:
     return path.name == "config.gin" and any(os.path.lexists(path.with_name(name)) for name in RUN_FILES)
 
 
-def imports_of(config: str | Path | None) -> list[str]:
-    """Return the modules that a config imports itself, in its order; none if it cannot be read."""
+def imports_of(config: str | Path | None, folder: Path | None = None, depth: int = 0) -> list[str]:
+    """Return the modules that a config and its includes import; none if it cannot be read."""
     try:
-        text = read_config_text(find_config(config)) if config else ""
+        path = find_config(config, folder) if config and depth <= MOST_INCLUDING else None
+        text = read_config_text(path) if path else ""
     except UserError:
         return []
     found = re.findall(r"^\s*(?:import\s+([\w.]+)|from\s+([\w.]+)\s+import\s+(\w+))", text, re.MULTILINE)
-    return [module or f"{package}.{name}" for module, package, name in found]
+    modules = [module or f"{package}.{name}" for module, package, name in found]
+    for included in re.findall(r"""^\s*include\s+['"](.+?)['"]""", text, re.MULTILINE):
+        modules += imports_of(included, path and path.parent, depth + 1)
+    return list(dict.fromkeys(modules))
 
 
 def read_config(

@@ -197,9 +197,9 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     check_flags(bindings)
     used = plain_values(current().text)
     for name, value in given.items():
-        if name.startswith(("make.", "episodes.")) and used.get(name, value) != value:
+        if used.get(name, value) != value:  # the run's binding replaced it
             print_to_stderr(
-                f"note: {name} = {value} of {file} is not used: the environment is that of the run, with {used[name]}; "
+                f"note: {file} binds {name} = {value}, but the environment is that of the run, which has {used[name]}; "
                 f"in Python, offpcc.evaluate takes an environment of your own"
             )
 

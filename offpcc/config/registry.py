@@ -54,15 +54,16 @@ def configurable(cls: C) -> C:
 
     @functools.wraps(original)
     def checked_init(self: Any, *args: Any, **kwargs: Any) -> None:
+        first = [*args[:1], *(kwargs[name] for name in ("env", "observation_space") if name in kwargs)]
+        if hasattr(cls, "inner_update") and first and not isinstance(first[0], spaces.Space):
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} takes the spaces of observations and actions, not {format_value(first[0])}; offpcc.build(ENV, "
+                f"{name}) builds it for an environment, and takes its other arguments by algorithm={{...}}"
+            )
         try:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
-            if "observation_space" in signature.parameters and args and not isinstance(args[0], spaces.Space):
-                name = type(self).__name__
-                raise TypeError(
-                    f"{name} takes the spaces of observations and actions, not {format_value(args[0])}; offpcc.build("
-                    f"ENV, {name}) builds it for an environment, and takes its other arguments by algorithm={{...}}"
-                ) from None
             unknown = "" if takes_more else next((name for name in kwargs if name not in signature.parameters), "")
             raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}" if unknown else str(error)) from None
         bound.apply_defaults()

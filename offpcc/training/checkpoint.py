@@ -373,8 +373,10 @@ def load(
         env = known.rsplit(":", 1)[-1]  # a file must not choose what is imported
     refuse_unknown("train", settings, TRAIN_SETTINGS)
     check_settings(**settings)
+    check_arguments("load", rules_of(load), {"then_env_steps": then_env_steps})
     if then_env_steps and not saved.get("then_env_steps"):
-        bound, usual = online_options()._asdict(), OnlineOptions()._asdict()
+        with loading.LOCK:
+            bound, usual = online_options()._asdict(), OnlineOptions()._asdict()
         config += "".join(
             f"OfflineToOnline.{name} = {value!r}\n" for name, value in bound.items() if value != usual[name]
         )
@@ -392,6 +394,11 @@ def load(
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     if (switch_step := content["loop"].get("switch_step")) is not None:
         with closed_on_failure(experiment):
+            if then_env_steps == 0:
+                raise UserError(
+                    f"then_env_steps is 0, but the learner has gone on in its environment, for "
+                    f"{content['loop']['step'] - switch_step:,} steps; give more, or leave it out"
+                )
             experiment.go_online(switch_step)
     remedy = "give the environment and the data that it learned from"
     with (

@@ -658,7 +658,9 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
         logger.artifact("curve", folder.curve)
     for file in filter(Path.is_file, (folder.actor_last, folder.actor_best)):
         logger.artifact("actor", file)
-    if not spec.video or experiment.tests is None or experiment.tests.shared is not None:  # it needs an environment
+    if not spec.video:
+        return
+    if experiment.tests is None or experiment.tests.shared is not None:  # a video needs a second environment
         return
     started = time.monotonic()
     with report_errors("the video"):
@@ -672,4 +674,4 @@ def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Lo
         else:
             logger.artifact("video", videos[0])
             if (seconds := time.monotonic() - started) >= SLOW_VIDEO:
-                announce(f"the video took {seconds:.0f} seconds; --no_video leaves it out")
+                announce(in_python(f"the video took {seconds:.0f} seconds; --no_video leaves it out"))

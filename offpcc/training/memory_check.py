@@ -33,7 +33,7 @@ Several = Annotated[int, whole(2, MOST_ENVS)]
 TOLERANCE = 0.02  # 1% of the range of actions
 SHARE = 0.95  # of the influence that lies within the horizon
 SIZES = 0.01, 5.0  # of small and of odd changes of an observation, in standard deviations
-NEGLIGIBLE = 0.01  # of the size of the returns: a smaller cost of an erased memory tells nothing
+NEGLIGIBLE = 0.01  # share of the size of the returns: a smaller cost of an erased memory is no verdict
 ROUNDING = 2e-7  # differences of actions up to this are those of float32
 PLACES = 8  # steps whose observation is changed, from the first to four fifths of an episode
 PARTS = (0.1, 0.25, 0.5, 0.75)  # where in an episode the memory is changed
@@ -93,6 +93,8 @@ class MemoryCheck:
             verdict = "The agent is better without its memory."
         elif any(effect.action_change > self.tolerance for effect in once):
             verdict = "Its actions depend on the memory, but these episodes do not show that the return does."
+            if often.cost_interval[0] > 0.0 or often.cost_interval[1] < 0.0:
+                verdict = f"Its actions depend on the memory, but the return changes by less than {NEGLIGIBLE:.0%}."
         said = [f"The return is {_number(np.mean(self.returns))}, the mean over {len(self.returns)} episodes."]
         said.append(f"Erasing the memory before every step changes {often}. {verdict}")
         for kind, how in (("erased", "Erasing it once"), ("scrambled", "The memory of another episode")):

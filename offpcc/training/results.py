@@ -256,7 +256,8 @@ def check_env(env: str | EnvFunction, steps: PositiveInteger = 2_000, *, seed: N
 
     Args:
         env: the environment's name, or a function or a class that makes it, such as ``lambda: MyEnv(size=3)``.
-        steps: environment steps of the longest rollout; each other one takes a quarter of them.
+        steps: environment steps of the longest rollout; each other one takes a quarter of them. Without a registered
+            time limit, a rollout goes on until two episodes have ended, or one has 27,000 steps (``episodes.longest``).
         seed: seed of the environment and of the actions.
 
     Returns:
@@ -268,7 +269,9 @@ def check_env(env: str | EnvFunction, steps: PositiveInteger = 2_000, *, seed: N
     check_arguments("check_env", rules_of(check_env), {"steps": steps, "seed": seed})
     with for_python():
         check_is_env(env)
-        return examine_env(env, steps, seed, episode_options(), env_options())
+        with loading.LOCK:
+            longest, options = episode_options(), env_options()
+        return examine_env(env, steps, seed, longest, options)
 
 
 @explains_calls

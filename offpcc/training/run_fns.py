@@ -459,7 +459,7 @@ def explain_no_updates(
     if interaction is None or not updates_per_step or update_after < num_steps:
         return ""
     return (
-        f"nothing will be learned: train.update_after is {update_after:,}, and the run ends after {num_steps:,} steps; "
+        f"no update will be made: train.update_after is {update_after:,}, and the run ends after {num_steps:,} steps; "
         f"raise train.num_epochs, or lower train.update_after"
     )
 

@@ -245,7 +245,7 @@ class RunSpec:
     video: bool = True
 
     def __new__(cls, *args: Any, **kwargs: Any) -> RunSpec:
-        """Refuse a call with some of the fields."""
+        """Refuse a call with some of the fields. Copies call it without any, or with all."""
         if args or (kwargs and "config" not in kwargs):
             raise TypeError("RunSpec is made by RunSpec.make(ENV, ALGO, ...), with the arguments of offpcc.build")
         return super().__new__(cls)

@@ -57,6 +57,7 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
         r'resume=True of offpcc.fit and algorithm={"\1": \2}',
     ),
     (re.compile(r'--gin "[A-Z]\w*\.(\w+)=([^"]*)"'), r"\1=\2"),  # of an algorithm
+    (re.compile(r"--no_video\b"), "video=False"),
     (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
     (re.compile(r"leave --env out"), "give env=None"),
     (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),

@@ -163,6 +163,7 @@ def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, l
     assert out.count("of one run") == 2, "they are told apart"
 
 
+@pytest.mark.pictures
 def test_the_ways_on_name_the_modules_that_the_config_imports(launch, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_task.py").write_text(
@@ -170,20 +171,22 @@ def test_the_ways_on_name_the_modules_that_the_config_imports(launch, tmp_path, 
         "gymnasium.register('own-task-v0', entry_point=PendulumEnv, max_episode_steps=20)\n"
     )
     short = "train.num_epochs = 1\ntrain.num_steps_per_epoch = 40\ntrain.update_after = 20\n"
-    (tmp_path / "own.gin").write_text(f"import own_task\ninclude 'configs/test/template_short.gin'\n{short}")
-    base = ("--env", "own-task-v0", "--algo", "sac", "--config", "own.gin", "--no_video")
-    code, _, err = launch(*base, "--gin", "SAC.lr=1e-3")
+    (tmp_path / "imports.gin").write_text("import own_task\n")
+    (tmp_path / "own.gin").write_text(f"include 'imports.gin'\ninclude 'configs/test/template_short.gin'\n{short}")
+    base = ("--env", "own-task-v0", "--algo", "sac", "--config", "own.gin")
+    code, _, err = launch(*base, "--no_video", "--gin", "SAC.lr=1e-3")
     assert code == 0, err
     assert not [*tmp_path.glob("results/own-task-v0/sac/1/videos/*")]
     code, _, err = launch(*base)
-    assert code == 2 and "--render" in err
-    further = next(line for line in err.splitlines() if "train.num_epochs=N" in line)
-    words = shlex.split(further.replace("num_epochs=N", "num_epochs=2"))
-    assert words[words.index("--import") + 1] == "own_task" and "--config" not in words
-    code, _, err = launch(*words[words.index("--env") :])
-    assert code == 0, err
-    shown = shlex.split(next(line for line in err.splitlines() if "--render" in line) if "--render" in err else "")
-    assert not shown or "--import" in shown
+    shown, further = (
+        shlex.split(next(line for line in err.splitlines() if word in line).replace("epochs=N", "epochs=2"))
+        for word in ("--render", "num_epochs=N")
+    )
+    for words in (shown, further):
+        assert words[words.index("--import") + 1] == "own_task" and "--config" not in words
+    for words in (further, [*shown[:-1], "--record", "--episodes", "1"]):
+        code, _, err = launch(*words[words.index("--env") :])
+        assert code == 0, err
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,10 @@ def test_an_environment_of_a_config_that_is_not_the_runs_is_told(quick, launch, 
     assert quick("sac", bindings=["train.num_epochs=1", "make.wrappers=[@Flicker]", "Flicker.probability=0.1"])[0] == 0
     (tmp_path / "other.gin").write_text("make.wrappers = []\n")
     code, _, err = launch("evaluate", run_folder(tmp_path), "--episodes", 1, "--config", "other.gin")
-    assert code == 0 and "make.wrappers = () of other.gin is not used: the environment is that of the run" in err
+    assert code == 0 and "other.gin binds make.wrappers = (), but the environment is that of the run" in err
+    (tmp_path / "other.gin").write_text("Flicker.probability = 0.9\n")
+    code, _, err = launch("evaluate", run_folder(tmp_path), "--episodes", 1, "--config", "other.gin")
+    assert code == 0 and "other.gin binds Flicker.probability = 0.9, but" in err and "which has 0.1;" in err
     (tmp_path / "same.gin").write_text("make.wrappers = [@Flicker]\n")
     assert launch("evaluate", run_folder(tmp_path), "--episodes", 1, "--config", "same.gin")[2] == ""
 

@@ -79,7 +79,7 @@ def test_segments_far_shorter_than_episodes_are_told(begin, tmp_path):
 def test_a_run_that_will_end_before_its_first_update_is_told(begin):
     words = ("--env", "pendulum-p-v0", *CONFIG, "--gin", "train.num_epochs=2", "train.num_steps_per_epoch=30")
     *_, told = begin(*words, "train.update_after=60").messages
-    assert told.startswith("nothing will be learned: train.update_after is 60, and the run ends after 60 steps; raise")
+    assert told.startswith("no update will be made: train.update_after is 60, and the run ends after 60 steps; raise")
     for enough in ("train.update_after=59", "train.updates_per_step=0"):
         assert not any("nothing will be" in message for message in begin(*words, enough).messages)
 

@@ -568,7 +568,7 @@ def test_each_algorithm_may_have_a_config_of_its_own(here, tmp_path):
     points = {point.algo: Path(point.config).name for point in read_sweep(tmp_path / "s.toml").points}
     assert points == {"sac": "template_short.gin", "td3": "own.gin"}
     code, _, err, _ = here(f"{top}[config]\nsac = 'test/template_short.gin'\n{FIXED}", "--dry_run")
-    assert code == 2 and "a table with the name of a file for each algo" in err
+    assert code == 2 and "a table with a file for each algo: sac, td3" in err
 
 
 def test_a_text_in_braces_is_a_dictionary(tmp_path):

@@ -93,7 +93,7 @@ def leave(self, *returned):
         (ending(False, "no"), ["returned a str for truncated"]),
         (ending(np.zeros(2, bool)), ["array of shape (2,) and type bool for terminated"]),
         (lambda self, *returned: (*returned[:4], None), ["returned None for an info", "return a dictionary"]),
-        (lambda self, *returned: (*returned[:4], [1]), ["returned a list of 1 for an info"]),
+        (lambda self, *returned: (*returned[:4], [1]), ["returned a list of 1 for an info", "after the observation"]),
         (lambda self, *returned: returned[:4], ["cannot be read (ValueError: not enough values", "OldGym"]),
         (lambda self, *returned: None, ["cannot be read (TypeError", "OldGym"]),
         (leave, ["raised SystemExit: 0", "test_guard.py:"]),

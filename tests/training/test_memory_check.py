@@ -264,6 +264,10 @@ def test_a_cost_of_the_size_of_rounding_is_no_verdict():
     for cost, verdict in ((-1e-4, "does not use"), (1e-4, "does not use"), (-1.0, "is better without"), (1.0, "needs")):
         often = dataclasses.replace(found.effects[0], cost=cost, cost_interval=(cost - 1e-5, cost + 1e-5))
         assert f"The agent {verdict} its memory." in str(dataclasses.replace(found, effects=[often]))
+    often = dataclasses.replace(found.effects[0], cost=0.05, cost_interval=(0.04, 0.06))
+    once = dataclasses.replace(found.effects[1], action_change=0.5)
+    told = str(dataclasses.replace(found, effects=[often, once]))
+    assert "Its actions depend on the memory, but the return changes by less than 1%." in told
 
 
 def test_episodes_that_are_shorter_the_second_time(monkeypatch):

@@ -31,6 +31,7 @@ from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.optim import LinearDecay
 from offpcc.config import loading
 from offpcc.config.registry import configurable
+from offpcc.data import ReplayBuffer
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.faults import EnvironmentFault
@@ -1300,10 +1301,15 @@ def test_a_schedule_is_not_asked_for_later_rates_before_training():
     assert {*schedule.calls} <= {0}, "its copies were asked for later rates"
 
 
-@pytest.mark.parametrize("env", ["pendulum-v0", lambda: gymnasium.make("Pendulum-v1")])
-def test_a_class_of_an_algorithm_names_the_function_that_builds_it(env):
+@pytest.mark.parametrize(
+    "arguments", [("pendulum-v0",), (lambda: gymnasium.make("Pendulum-v1"),), ("MlpPolicy", "pendulum-v0"), (5, 6), ()]
+)
+def test_a_class_of_an_algorithm_names_the_function_that_builds_it(arguments):
+    named = {} if arguments else {"env": "pendulum-v0"}
     with pytest.raises(TypeError, match=r"TD3 takes the spaces .*offpcc\.build\(ENV, TD3\) builds it"):
-        ALGORITHMS["td3"](env, lr=1e-3)
+        ALGORITHMS["td3"](*arguments, lr=1e-3, **named)
+    with pytest.raises(TypeError, match=r"(?s)^((?!offpcc\.build).)*$"):
+        ReplayBuffer(1_000)
 
 
 def test_a_spec_has_one_way_to_be_made():
@@ -1316,5 +1322,51 @@ def test_a_spec_has_one_way_to_be_made():
 
 def test_a_training_that_will_make_no_update_says_so_at_its_start():
     learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
-    with pytest.warns(DataWarning, match=r"nothing will be learned: .*update_after is 10,000, .* lower"):
+    with pytest.warns(DataWarning, match=r"no update will be made: .*update_after is 10,000, .* lower"):
         learner.train(num_epochs=1, num_steps_per_epoch=20, num_test_episodes_per_epoch=0)
+
+
+@pytest.mark.pictures
+def test_a_run_leaves_its_video_out_and_says_when_it_took_long(tmp_path, monkeypatch):
+    recorded, told = [], []
+
+    def record(actor, make_env, number, folder, *_):
+        recorded.append(folder.parent.name)
+        return [], [folder / "best_actor_1.mp4"]
+
+    monkeypatch.setattr(fit_module, "record_episodes", record)
+    monkeypatch.setattr(fit_module, "SLOW_VIDEO", 0.0)
+    monkeypatch.setattr(fit_module.ConsoleLogger, "print", lambda self, text: told.append(text))
+    training = {"num_epochs": 1, "num_steps_per_epoch": 20, "num_test_episodes_per_epoch": 1}
+    for name, video in (("with", True), ("without", False)):
+        spec = RunSpec.make("pendulum-v0", "sac", algorithm={"hidden_dims": (4,)}, training=training, video=video)
+        fit(spec, tmp_path / name, announce=told.append)
+    assert recorded == ["with"]
+    assert sum(line.startswith("the video took 0 seconds; video=False") for line in told) == 1
+
+
+def test_threads_read_bindings_one_after_the_other(tmp_path):
+    """A learner that is loaded replaces them for a moment."""
+    data = offpcc.collect("pendulum-v0", None, steps=300)
+    learner = offpcc.build("pendulum-v0", "iql", dataset=data, algorithm={"hidden_dims": (4,)})
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=2, num_test_episodes_per_epoch=0)
+    learner.save(tmp_path / "saved.pt")
+    offpcc.configure(None, "OfflineToOnline.warm_up_steps = 7")
+
+    def load(steps):
+        for _ in range(15):
+            loaded = offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=steps)
+            if steps:
+                found.add(loaded.spec.online.warm_up_steps)
+
+    found = set()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(load, steps) for steps in (None, 2_000)]:
+            future.result()
+    assert found == {7}
+    loaded = offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=2_000)
+    loaded.train(Loggers([]), num_epochs=1, num_test_episodes_per_epoch=0)
+    loaded.save(tmp_path / "saved.pt")
+    for steps, words in ((0, "then_env_steps is 0, but the learner has gone on"), (-1, "load.then_env_steps is -1")):
+        with pytest.raises(UserError, match=words):
+            offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=steps)

@@ -164,11 +164,9 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         space = recorded.observation_space
         agents = recorded.without_states().as_numbers()
         is_vector = not is_image(agents.observations.shape[1:])
-        num_hidden = 0
-        if is_vector and env is not None:  # constant columns, such as Ant's contact forces in MuJoCo 2.1, tell nothing
-            rows = agents.observations
-            changing = sum(not is_constant(rows[:, place]) for place in range(rows.shape[1]))
-            num_hidden = changing - _num_seen(env)
+        num_hidden = agents.observations.shape[1] - _num_seen(env) if is_vector and env is not None else 0
+        if num_hidden > 0 and space is None and env is not None:  # constants, as Ant's contact forces, tell nothing
+            num_hidden = min(num_hidden, env_fit.count_hidden(recorded, env))
         sees_images = not is_vector or (space is not None and bool(space.unpacked_shape.images))
         advice = recommend.advise(agents, bounds, max(num_hidden, 0), sees_images)
     observed = [spread for spreads in numbers.values() for spread in spreads]

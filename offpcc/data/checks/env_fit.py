@@ -144,7 +144,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     try:
         data, wrappers = match_states_and_wrappers(data, getattr(env.observation_space, "state_key", None))
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
-        seen = _first_episode_seen(data, env, wrappers)
+        _, seen = _first_episode(data, env, wrappers)
     except UserError as error:
         return [*found, Finding("env", FAULT, error.message)]
     if seen is not None:
@@ -158,14 +158,26 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     return found or [Finding("env", OK, fine)]
 
 
-def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any], wrappers: list[str] | None) -> Array | None:
-    """Return the first episode's observations as the agent will see them; None if there is no transition."""
+def count_hidden(data: Dataset, env: gymnasium.Env[Any, Any]) -> int:
+    """Return how many numbers of recorded vectors that change in the first episode the environment hides."""
+    data, wrappers = match_states_and_wrappers(data, getattr(env.observation_space, "state_key", None))
+    recorded, seen = _first_episode(data, env, wrappers)
+    if recorded is None or seen is None:
+        return 0
+    changing, shown = (int((rows != rows[0]).any(0).sum()) for rows in (recorded, seen))
+    return max(changing - shown, 0)
+
+
+def _first_episode(
+    data: Dataset, env: gymnasium.Env[Any, Any], wrappers: list[str] | None
+) -> tuple[Array | None, Array | None]:
+    """Return the first episode's observations, and these as the agent will see them; None without a transition."""
     has_any = data.lengths > ~data.last_is_transition
     if not has_any.any():
-        return None
+        return None, None
     rows = data.select([int(has_any.argmax())]).rows(bounds_for(data, env))
     stop = min(len(rows.is_start), STEPS + 1)
-    return transform_observations(
+    seen = transform_observations(
         env,
         rows.observations[:stop],
         rows.actions[:stop],
@@ -175,3 +187,4 @@ def _first_episode_seen(data: Dataset, env: gymnasium.Env[Any, Any], wrappers: l
         seed=0,
         recorded_wrappers=wrappers,
     )
+    return rows.observations[:stop], seen

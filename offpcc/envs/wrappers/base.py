@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
@@ -344,8 +344,10 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Take an environment step and add it to the sums."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        with suppress(TypeError, ValueError):  # the guard refuses what is no number
+        try:
             self._return += float(reward)
+        except (TypeError, ValueError):  # no number, which training refuses
+            self._return = np.nan
         self._length += 1
         if terminated or truncated:
             info = {**info, "final_eval_reward": self._return, "episode_length": self._length}

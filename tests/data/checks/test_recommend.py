@@ -1,5 +1,6 @@
 """The recommendation for recorded data, on data for which the right one is known, and what each property decides."""
 
+import functools
 import re
 
 import gymnasium
@@ -13,6 +14,7 @@ from offpcc.data.checks.check import examine_dataset
 from offpcc.data.checks.recommend import choose, is_hidden, measure_dataset, two_groups
 from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.make import make
+from offpcc.envs.wrappers import KeepIndices
 
 LENGTH = 50
 
@@ -159,11 +161,9 @@ def test_numbers_that_never_change_are_not_missed(tmp_path):
         observation_space = gymnasium.spaces.Box(-9.0, 9.0, (5,), np.float32)
         action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 
-    for size, hides in ((2, False), (1, True)):
-        wrapped = gymnasium.wrappers.TransformObservation(
-            Seen(), lambda seen, size=size: seen[:size], gymnasium.spaces.Box(-9.0, 9.0, (size,), np.float32)
-        )
-        found = advice(wider, env=make(lambda wrapped=wrapped: wrapped))
+    for kept, hides in (((0, 1), False), ((0,), True), ((0, 2, 3, 4), True), ((0, 1, 2), False)):
+        env = make(Seen, wrappers=[functools.partial(KeepIndices, indices=kept)])
+        found = advice(wider, env=env)
         assert found.startswith(f"start with {'r' * hides}bc:") and f"then try {'r' * hides}td3_bc" in found
 
 
@@ -260,3 +260,10 @@ def test_few_steps_and_one_episode_are_not_measured():
 def test_how_far_numbers_are_two_groups(values, least, most):
     part, _ = two_groups(np.sort(values))
     assert least <= part <= most + 1e-9
+
+
+def test_scores_by_the_references_of_another_robot_are_a_warning():
+    data = particle(control)
+    data.metadata["env"] = "Walker2d-v2"
+    other = [one for one in examine_dataset(data, env=make("HalfCheetah-v5")).findings if one.check == "score"]
+    assert other[0].level == "warning" and "recorded in Walker2d-v2" in other[0].found
