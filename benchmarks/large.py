@@ -6,17 +6,17 @@ python -m benchmarks.large runs --numbers 1 2 4
 
 ``buffer`` fills a replay buffer with transitions of Hopper's size and prints its bytes and the time to sample 256 of
 them. ``data`` writes a file of images of 3 x 84 x 84 and one of vectors of Hopper's size, and reads each in a process
-of its own, whose largest memory it prints. ``runs`` updates SAC in N processes at a time, with one thread each.
+of its own, whose memory it prints. ``runs`` updates SAC in N processes at a time, with one thread each.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -64,8 +64,8 @@ def measure_data(gigabytes: float, memory_limit: int, folder: Path | None) -> No
                 seconds, before, peak = pool.apply(read_file, (file, limit))
             size, most = file.stat().st_size / 1e9, f", memory_limit {limit / 1e9:g} GB" if limit else ""
             print(
-                f"{name}: {num:,} steps in a file of {size:.2f} GB{most}: read in {seconds:.0f} s; the process held at "
-                f"most {peak / 1e9:.2f} GB, {before / 1e9:.2f} GB of it before",
+                f"{name}: {num:,} steps in a file of {size:.2f} GB{most}: read in {seconds:.0f} s; the process had "
+                f"{before / 1e9:.2f} GB of its own before, and {peak / 1e9:.2f} GB at most",
                 flush=True,
             )
             file.unlink()
@@ -93,12 +93,24 @@ def write(file: Path, gigabytes: float, shape: tuple[int, ...], dtype: Any) -> i
     return total
 
 
-def read_file(file: Path, memory_limit: int | None) -> tuple[float, int, int]:
-    """Seconds of reading a file as a run does, and the largest memory of this process in bytes, before and after."""
+def read_file(file: Path, memory_limit: int | None) -> tuple[float, float, float]:
+    """Seconds of reading a file as a run does, and bytes of this process's own memory: before, and the most.
+
+    Pages of files that are mapped do not count, because the system takes them back when it needs them.
+    """
     keep_freed_memory()
-    before = _peak()
+    before, seen, is_over = resident(), [resident()], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.01):
+            seen.append(resident())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     seconds = _seconds(lambda: read(str(file), memory_limit=memory_limit))
-    return seconds, before, _peak()
+    is_over.set()
+    watching.join()
+    return seconds, before, max(seen)
 
 
 def measure_runs(numbers: Sequence[int], seconds: float, rounds: int) -> None:
@@ -142,11 +154,6 @@ def _seconds(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
-
-
-def _peak() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
