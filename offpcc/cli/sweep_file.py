@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,17 +108,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     if not algos or (envs == [None] and datasets == [None]):
         missing = "algo, such as algo = ['sac', 'td3']" if not algos else "env or dataset, such as env = 'pendulum-v0'"
         raise UserError(f"{file}: there is no {missing}; add it")
-    of_algos = table.get("config")
-    if isinstance(of_algos, dict):  # one for each algorithm
-        if sorted(of_algos) != sorted(algos) or not all(isinstance(one, str) and one for one in of_algos.values()):
-            raise _fault(file, "config", of_algos, f"a table with a file for each algo: {', '.join(algos)}")
-        of_algos = {algo: str(gin_files.find_config(one).resolve()) for algo, one in of_algos.items()}
-        table = {**table, "config": []}
-    else:
-        of_algos = {}
-    configs: list[str | None] = [str(gin_files.find_config(one).resolve()) for one in _names(file, table, "config")]
-    if len({Path(one or "").stem for one in configs}) < len(configs):
-        raise _fault(file, "config", table["config"], "a list of files with different names")
+    configs = _configs(file, table, algos)
     seeds = table.get("seeds", [1])
     is_valid = isinstance(seeds, list) and all(_is_whole(one, 0, MOST_SEED) for one in seeds)
     if not is_valid or not seeds or len({*seeds}) < len(seeds):
@@ -137,7 +127,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         raise UserError(f"{file}: {twice[0]} is in two of [gin], [grid] and [random]; keep one")
     if EPOCHS in {**fixed, **grid, **random}:
         raise UserError(f"{file}: {EPOCHS} is bound as a setting; write epochs = N at the top of the file instead")
-    parts = (envs, datasets, algos, configs or [None], seeds, *grid.values())
+    parts = (envs, datasets, [*itertools.chain(*configs.values())], seeds, *grid.values())
     number = math.prod(map(len, parts)) * (samples if random else 1)
     if number > (MOST if is_large_allowed else MANY):
         remedy = f"a sweep may have {MOST:,}; shorten its lists" if is_large_allowed else "add --yes to start them"
@@ -150,8 +140,8 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     ]
     points = {
         (env, dataset, algo, folder): Point(env, dataset, algo, config, folder, one)
-        for env, dataset, algo, common in itertools.product(envs, datasets, algos, configs or [None])
-        for config in [of_algos.get(algo, common)]
+        for env, dataset, algo in itertools.product(envs, datasets, algos)
+        for config in configs[algo]
         for one in swept
         for folder in [_folder(config, one)]
     }
@@ -161,6 +151,19 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     if not isinstance(name, str):
         raise _fault(file, "name", name, "the name of a folder, such as 'lr'")
     return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, *stop)
+
+
+def _configs(file: Path, table: Mapping[str, Any], algos: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return the config files of each algorithm: the same for all, or those of a table."""
+    given = table.get("config")
+    if isinstance(given, dict):
+        if sorted(given) != sorted(algos) or not all(isinstance(one, str) and one for one in given.values()):
+            raise _fault(file, "config", given, f"a table with a file for each algo: {', '.join(algos)}")
+        return {algo: [str(gin_files.find_config(given[algo]).resolve())] for algo in algos}
+    common: list[str | None] = [str(gin_files.find_config(one).resolve()) for one in _names(file, table, "config")]
+    if len({Path(one or "").stem for one in common}) < len(common):
+        raise _fault(file, "config", given, "a list of files with different names")
+    return dict.fromkeys(algos, common or [None])
 
 
 def _load(file: Path) -> dict[str, Any]:

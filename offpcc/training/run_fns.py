@@ -280,9 +280,8 @@ def train(
     start = loop.switch_step or 0
     num_steps_in_all = (num_epochs - loop.switch_epoch) * num_steps_per_epoch
     if isinstance(algorithm, ActorCritic):
-        planned = planned_updates(interaction, num_steps_in_all, update_after, updates_per_step)
-        length = (num_steps_in_all, update_after, updates_per_step)
-        if warning := explain_no_updates(interaction, *length) or algorithm.updates_warning(planned):
+        plan = interaction, num_steps_in_all, update_after, updates_per_step
+        if warning := explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)):
             warn_of_data(warning)
     called = [as_callback(given) for given in callbacks]
     callback_columns(called)  # raises
