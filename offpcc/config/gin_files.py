@@ -71,15 +71,18 @@ def is_of_run(path: Path) -> bool:
 
 def imports_of(config: str | Path | None, folder: Path | None = None, depth: int = 0) -> list[str]:
     """Return the modules that a config and its includes import; none if it cannot be read."""
+    if not config or depth > MOST_INCLUDING:
+        return []
+    modules = list[str]()
     try:
-        path = find_config(config, folder) if config and depth <= MOST_INCLUDING else None
-        text = read_config_text(path) if path else ""
+        path = find_config(config, folder)
+        for statement, _ in statements(read_config_text(path), path, skip_unknown=True):
+            if isinstance(statement, config_parser.ImportStatement):
+                modules.append(statement.module)
+            elif isinstance(statement, config_parser.IncludeStatement):
+                modules += imports_of(statement.filename, path.parent, depth + 1)
     except UserError:
         return []
-    found = re.findall(r"^\s*(?:import\s+([\w.]+)|from\s+([\w.]+)\s+import\s+(\w+))", text, re.MULTILINE)
-    modules = [module or f"{package}.{name}" for module, package, name in found]
-    for included in re.findall(r"""^\s*include\s+['"](.+?)['"]""", text, re.MULTILINE):
-        modules += imports_of(included, path and path.parent, depth + 1)
     return list(dict.fromkeys(modules))
 
 
