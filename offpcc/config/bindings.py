@@ -1,9 +1,10 @@
 """gin bindings: which parameters exist, and checks that refuse bindings without effect."""
 
+import copy
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import gin
@@ -151,9 +152,17 @@ def is_known_value(reference: Any) -> bool:
 
 @dataclass(frozen=True)
 class Reference:
-    """Builds a class or calls a function with gin's bindings. Unlike gin's own reference, it can be pickled."""
+    """Builds a class or calls a function with the bindings that gin had when this was made.
+
+    Unlike gin's own reference, it can be pickled, and bindings that are loaded later do not change its arguments.
+
+    Attributes:
+        selector: the complete name, perhaps with a scope in front.
+        arguments: values that were bound, without those that contain references, which gin gives at each call.
+    """
 
     selector: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def __name__(self) -> str:
@@ -162,7 +171,7 @@ class Reference:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Build the class or call the function."""
-        return gin.get_configurable(self.selector)(*args, **kwargs)
+        return gin.get_configurable(self.selector)(*args, **{**self.arguments, **kwargs})
 
 
 def with_references(function: Any, parameter: str, value: Any) -> Any:
@@ -177,8 +186,48 @@ def with_references(function: Any, parameter: str, value: Any) -> Any:
         while _is_macro(given):
             given = _macro(given)
         is_name = isinstance(given, gin.config.ConfigurableReference) and not given.evaluate
-        items.append(Reference("/".join([*given.scopes, given.configurable.selector])) if is_name else item)
+        items.append(_reference(given.configurable.selector, given.scopes) if is_name else item)
     return items
+
+
+def as_references(parameter: str, values: Iterable[Any]) -> list[Any]:
+    """Return a `Reference` for each class or function that gin can configure; other values as they are.
+
+    A `functools.partial` counts as its function. Its reference has a scope of its own, made from the parameter's name,
+    in which its arguments can be bound.
+    """
+    return [_as_reference(value, f"{parameter.replace('.', '_')}_{place}") for place, value in enumerate(values, 1)]
+
+
+def _as_reference(value: Any, scope: str) -> Any:
+    if isinstance(value, functools.partial) and not value.args:
+        known = gin_private.inverse_lookup(value.func)
+        return value if known is None else Reference(f"{scope}/{known.selector}", value.keywords)
+    known = gin_private.inverse_lookup(value) if callable(value) else None
+    return value if known is None else _reference(known.selector, ())
+
+
+def _reference(selector: str, scopes: Sequence[str]) -> Reference:
+    """Return a reference with the values that are bound now, and add these to the values in use."""
+    scope = "/".join(scopes)
+    with gin.config_scope(scope or None):
+        bound = gin.get_bindings(selector, resolve_references=False)
+        # A copy of gin's reference to a macro is its value.
+        arguments = {name: copy.deepcopy(of) for name, of in bound.items() if all(map(_is_macro, references_in(of)))}
+    arguments = {name: value for name, value in arguments.items() if not any(references_in(value))}
+    gin_private.OPERATIVE_CONFIG.setdefault((scope, selector), {}).update(arguments)
+    return Reference("/".join([*scopes, selector]), arguments)
+
+
+def references_in(value: Any) -> Iterator[Any]:
+    """Yield the references and macros in a value, at any depth."""
+    if isinstance(value, gin.config.ConfigurableReference | gin_private.UnknownReference):
+        yield value
+    elif isinstance(value, dict):
+        yield from references_in(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from references_in(item)
 
 
 def _is_macro(value: Any) -> bool:

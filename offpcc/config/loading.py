@@ -1,5 +1,6 @@
 """Loading of gin configs and bindings, and text of the values in use."""
 
+import functools
 import hashlib
 import inspect
 import os
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gin
+import numpy as np
 from gin import config_parser
 
 from offpcc.config import gin_private
@@ -17,6 +19,8 @@ from offpcc.config.bindings import (
     GIN,
     MACRO,
     Binding,
+    Reference,
+    as_references,
     check_flags,
     check_references,
     configurables,
@@ -24,6 +28,7 @@ from offpcc.config.bindings import (
     nearest_parameter,
     parameters,
     passed_by_us,
+    references_in,
     unknown_configurable,
 )
 from offpcc.config.gin_files import (
@@ -183,7 +188,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         for bound, statement, where in known:
             if bound != selector:
                 continue
-            for reference in _references(statement.value):
+            for reference in references_in(statement.value):
                 if isinstance(reference, gin_private.UnknownReference):
                     raise UserError(
                         f"{run}: the run's environment needs {reference.selector!r}, which is not known here; if "
@@ -212,17 +217,6 @@ def _bound(statement: Any) -> str | None:
 def _complete(selector: str) -> str:
     matches = [name for name in configurables() if f".{name}".endswith(f".{selector}")]
     return matches[0] if matches else selector
-
-
-def _references(value: Any) -> Iterator[Any]:
-    """Yield the references and macros in a value, at any depth."""
-    if isinstance(value, gin.config.ConfigurableReference | gin_private.UnknownReference):
-        yield value
-    elif isinstance(value, dict):
-        yield from _references(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
 
 
 def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
@@ -379,6 +373,15 @@ def add_used(function: Any, given: Mapping[str, Any]) -> list[Binding]:
     return [Binding("", selector, name, f"{short}.{name}", "in Python") for name in given]
 
 
+def add_bindings_used(bindings: Mapping[str, Any]) -> None:
+    """Add bindings by their names, perhaps with scopes, to the values in use."""
+    for binding, value in bindings.items():
+        scoped, _, name = binding.rpartition(".")
+        scope, _, selector = scoped.rpartition("/")
+        complete = _complete(selector)
+        gin_private.OPERATIVE_CONFIG.setdefault((scope, complete), {})[name] = value
+
+
 def bindings_of(function: Any) -> dict[str, Any]:
     """Return gin's bindings of a class or function, with references as they are; none if it is not registered."""
     if (known := gin_private.inverse_lookup(function)) is None:
@@ -398,13 +401,48 @@ def with_names(value: Any) -> Any:
     """Return a value with gin's reference @NAME in place of each registered class, also in a list."""
     if type(value) in (list, tuple):
         return type(value)(with_names(item) for item in value)
+    if isinstance(value, Reference):
+        return gin.config.ConfigurableReference(value.selector, False)
     known = gin_private.inverse_lookup(value) if callable(value) else None
     return value if known is None else gin.config.ConfigurableReference(known.selector, False)
+
+
+def python_bindings(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of Python as gin writes them: values by the names of their bindings.
+
+    A `functools.partial` in a list gets a scope of its own, with a binding for each of its arguments.
+    """
+    bindings = dict[str, Any]()
+    for name, value in given.items():
+        if isinstance(value, list | tuple):
+            value = as_references(f"{owner}.{name}", value)
+            scoped = [one for one in value if isinstance(one, Reference) and "/" in one.selector]
+            bindings |= {f"{one.selector}.{key}": with_names(of) for one in scoped for key, of in one.arguments.items()}
+        bindings[f"{owner}.{name}"] = with_names(value)
+    return bindings
+
+
+def python_numbers(value: Any) -> Any:
+    """Return a value with numbers of Python in place of NumPy's, which gin cannot write."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {name: python_numbers(item) for name, item in value.items()}
+    if isinstance(value, functools.partial):
+        return functools.partial(value.func, *value.args, **python_numbers(value.keywords))
+    return type(value)(map(python_numbers, value)) if type(value) in (list, tuple) else value
 
 
 def is_writable(value: Any) -> bool:
     """Check whether gin can write a value into the config of a run."""
     return bool(gin_private.is_literally_representable(value))
+
+
+def check_bindings_writable(bindings: Mapping[str, Any]) -> None:
+    """Raise if gin cannot write one of the bindings into the config of a run."""
+    for binding, value in bindings.items():
+        owner, _, name = binding.rpartition(".")
+        check_writable(owner, {name: value})
 
 
 def check_writable(owner: str, given: Mapping[str, Any]) -> None:
@@ -413,7 +451,9 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
         if not is_writable(value):
             known = gin_private.inverse_lookup(type(value))
             advice = "decorate its class with offpcc.configurable"
-            if known is not None:
+            if (owner, name) == ("make", "wrappers"):
+                advice = "decorate each with offpcc.configurable, or apply them in a function that you give as env"
+            elif known is not None:
                 example = f"{name} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'
             raise UserError(

@@ -309,7 +309,7 @@ def argument_hint(name: str, families: Collection[str] = (), known: Collection[s
 
 
 BY_GIN = {  # owners of parameters that are no arguments of a constructor
-    *("make", "dataset", "Checkpoints", "Concatenate", "Convolutional", "OfflineToOnline"),
+    *("dataset", "Checkpoints", "Concatenate", "Convolutional", "OfflineToOnline"),
     *("DynamicsModel", "ModelTraining", "Imagination"),
 }
 
@@ -321,8 +321,8 @@ def _argument(binding: str, known: Collection[str]) -> str:
         return name
     if owner == "train":
         return f'training={{"{name}": ...}}' if "training" in known else f"train({name}=...)"
-    if owner in ("environments", "ReplayBuffer", "RecurrentReplayBuffer"):
-        return f'{"environments" if owner == "environments" else "buffer"}={{"{name}": ...}}'
+    if owner in ("environments", "make", "ReplayBuffer", "RecurrentReplayBuffer"):
+        return f'{owner if owner in ("environments", "make") else "buffer"}={{"{name}": ...}}'
     if owner in BY_GIN:
         return f'offpcc.configure(None, "{binding} = ...")'
     if "algorithm" in known:

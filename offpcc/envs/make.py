@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls, with_references
+from offpcc.config.bindings import as_references, explains_calls, refuse_unknown, with_references
 from offpcc.config.validation import (
     FOR_NUMBERS,
     Rule,
@@ -100,27 +100,42 @@ def _env_options(
     return EnvOptions(wrappers, kwargs, timeout, state)
 
 
-def env_options() -> EnvOptions:
-    """Return gin's arguments for `make`, once for a run. `make` itself never asks gin.
+def env_options(given: Mapping[str, Any] | None = None) -> EnvOptions:
+    """Return the given arguments for `make`, and gin's for the others, once for a run. `make` itself never asks gin.
 
     Raises:
         UserError: an argument is invalid.
     """
+    chosen = _given_options(given or {})
     try:
-        options: EnvOptions = _env_options()
+        options: EnvOptions = _env_options(**chosen)
     except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
         raise UserError(
             f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
             f"[@Flicker]"
         ) from error
     check_arguments("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
-    return options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
+    if "wrappers" not in chosen:
+        options = options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
+    elif isinstance(options.wrappers, list | tuple):
+        options = options._replace(wrappers=as_references("make.wrappers", options.wrappers))
+    return options
 
 
-def options_without_env() -> EnvOptions:
-    """Return gin's ``make.state``, for recorded data without an environment; other bindings of `make` stay unused."""
+def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of Python for `make`, and add them to the values in use."""
+    refuse_unknown("make", given, EnvOptions._fields)
+    if isinstance(wrappers := given.get("wrappers", ()), list | tuple) and not all(map(callable, wrappers)):
+        raise UserError(f"make.wrappers is {format_value(wrappers)}; give classes, such as [offpcc.envs.Flicker]")
+    chosen: dict[str, Any] = loading.python_numbers(given)
+    loading.add_bindings_used(loading.python_bindings("make", chosen))
+    return chosen
+
+
+def options_without_env(given: Mapping[str, Any] | None = None) -> EnvOptions:
+    """Return ``make.state``, for recorded data without an environment; other arguments of `make` stay unused."""
     used = loading.take_used()
-    bound = _env_options()
+    bound = _env_options(**_given_options(given or {}))
     state = bound.state
     loading.recall_used(used)
     if bound.wrappers:
@@ -193,7 +208,7 @@ def make(
     check_is_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(
-            f"make.wrappers is {format_value(wrappers)}; it has to be a list of references, such as [@Flicker]"
+            f"make.wrappers is {format_value(wrappers)}; it has to be a list of wrappers, such as [@Flicker]"
         )
     if len(wrappers) > MOST_WRAPPERS:
         raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the maximum is {MOST_WRAPPERS}: remove some")

@@ -88,6 +88,7 @@ def build(
     callbacks: Callbacks | None = None,
     loggers: OwnLoggers | None = None,
     environments: Arguments | None = None,
+    make: Arguments | None = None,
     dataset: str | Path | Dataset | None = None,
     dataset_fraction: Fraction = 1.0,
     dataset_steps: PositiveInteger | None = None,
@@ -115,6 +116,9 @@ def build(
             ``build.callbacks = [@MyCallback]``.
         loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
+        make: arguments of `offpcc.make` for all environments of the run: ``wrappers``, ``kwargs``, ``timeout`` and
+            ``state``, as in ``{"wrappers": [DropIndices], "kwargs": {"max_episode_steps": 200}}``. An instance cannot
+            be a wrapper; a class gets its arguments from gin, or by `functools.partial`.
         dataset: a dataset to learn from instead of interaction; see `offpcc.data.load_dataset`. The wrappers of `env`
             apply to its observations as they would in `env`.
         dataset_fraction: the part of the dataset's steps to use. Takes whole episodes from the start, as few as hold
@@ -142,6 +146,7 @@ def build(
         callbacks=callbacks,
         loggers=loggers,
         environments=environments,
+        make=make,
         dataset=dataset,
         dataset_fraction=dataset_fraction,
         dataset_steps=dataset_steps,

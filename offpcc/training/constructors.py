@@ -38,6 +38,7 @@ class Constructor(Protocol):
         callbacks: Callbacks | None = None,
         loggers: OwnLoggers | None = None,
         environments: Arguments | None = None,
+        make: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: float = 1.0,
         dataset_steps: int | None = None,
@@ -57,6 +58,7 @@ class Constructor(Protocol):
             callbacks: see `env`.
             loggers: see `env`.
             environments: see `env`.
+            make: see `env`.
             dataset: see `env`.
             dataset_fraction: see `env`.
             dataset_steps: see `env`.

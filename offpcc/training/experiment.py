@@ -58,7 +58,6 @@ from offpcc.training.run_fns import (
 from offpcc.training.saturation import Saturation
 from offpcc.training.spec import (
     RunSpec,
-    python_numbers,
     torch_settings,
 )
 from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
@@ -156,7 +155,7 @@ class Experiment:
         refuse_unknown("train", settings, [*TRAIN_SETTINGS, "callbacks"])
         callbacks = [as_callback(one, "train.callbacks") for one in callbacks]  # once, also for a run of two phases
         check_settings(**settings)
-        settings = python_numbers(settings)
+        settings = loading.python_numbers(settings)
         given = set(settings)
         kept = {name: value for name, value in settings.items() if name not in ("num_epochs", "stop_return")}
         kept = self.settings | kept
@@ -318,6 +317,7 @@ class Experiment:
             raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
         own = {name: getattr(spec.parts, name) for name in spec.given_parts if name != "loggers"}
         loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
+        loading.check_bindings_writable(spec.given_make)
         with torch_settings(spec.device, spec.threads):
             state = self.state_dict()
         content_of: Any = self.buffer

@@ -20,7 +20,14 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import check_writable, is_writable, plain_values, results_folder, values
+from offpcc.config.loading import (
+    check_bindings_writable,
+    check_writable,
+    is_writable,
+    plain_values,
+    results_folder,
+    values,
+)
 from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
@@ -276,6 +283,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
     check_writable("ReplayBuffer", spec.buffer)
     check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
+    check_bindings_writable(spec.given_make)
     check_writable("train", {name: spec.training[name] for name in spec.given_training})
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
     check_writable("build", own)  # loggers of the user's may change
@@ -428,6 +436,7 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     parts = arguments_of(spec, type(experiment.algorithm), experiment.buffer)
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
     given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
+    given |= spec.given_make
     given |= {f"train.{name}": spec.training[name] for name in spec.given_training}
     own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts}
     given |= {f"build.{name}": value for name, value in own.items() if is_writable(value)}

@@ -16,7 +16,6 @@ from typing import Annotated, Any, NamedTuple
 
 import gin
 import gymnasium
-import numpy as np
 import torch
 
 from offpcc.algorithms import ActorCritic, find_algorithm, name_of_class, short_name
@@ -24,7 +23,7 @@ from offpcc.algorithms.agent import check_device
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
-from offpcc.config.loading import Config
+from offpcc.config.loading import Config, python_numbers
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -41,7 +40,8 @@ from offpcc.data.datasets.load import MINARI, check_source
 from offpcc.data.offline import DatasetOptions, dataset_options
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
-from offpcc.envs.make import EnvFunction, EnvOptions, check_is_env, env_label, env_options, make, options_without_env
+from offpcc.envs.make import EnvFunction, EnvOptions, check_is_env, env_label, env_options, options_without_env
+from offpcc.envs.make import make as make_environment
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.networks import Recurrent
 from offpcc.training.imagination import ImaginationOptions, imagination_options
@@ -194,6 +194,7 @@ class RunSpec:
         model_settings: arguments of `DynamicsModel`.
         model_training: settings of the model's training.
         env_options: arguments of `make`.
+        given_make: those that gin did not give, as bindings of gin.
         longest_episode: environment steps after which an episode counts as endless.
         dataset_options: settings of the dataset.
         training: arguments of `offpcc.training.run_fns.train`; without num_epochs if it is not known.
@@ -232,6 +233,7 @@ class RunSpec:
     model_settings: Mapping[str, Any]
     model_training: ModelTraining | None
     env_options: EnvOptions
+    given_make: Mapping[str, Any]
     longest_episode: int
     dataset_options: DatasetOptions
     training: Mapping[str, Any]
@@ -268,6 +270,7 @@ class RunSpec:
         callbacks: Callbacks | None = None,
         loggers: OwnLoggers | None = None,
         environments: Arguments | None = None,
+        make: Arguments | None = None,
         dataset: str | Path | Dataset | None = None,
         dataset_fraction: Fraction = 1.0,
         dataset_steps: PositiveInteger | None = None,
@@ -297,6 +300,7 @@ class RunSpec:
             callbacks: callbacks; see `offpcc.training.run_fns.train`.
             loggers: classes of loggers, built with the run's folder.
             environments: see `RunSpec`.
+            make: arguments of `offpcc.make` for all environments of the run; see `build`.
             dataset: see `RunSpec`.
             dataset_fraction: see `RunSpec`.
             dataset_steps: see `RunSpec`; not together with a `dataset_fraction`.
@@ -322,6 +326,7 @@ class RunSpec:
         named: str = name_of_class(algo)
         given: dict[str, Any] = {"algo": named, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
         given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
+        given |= {"make": make}
         given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
         given |= {"dataset_steps": dataset_steps}
         given |= {"results": results, "save_dataset": save_dataset, "track": track, "video": video}
@@ -394,7 +399,8 @@ class RunSpec:
             imagination=imagination,
             model_settings={} if imagination is None else model_settings(algorithm_class),
             model_training=None if imagination is None else ModelTraining(**loading.resolve_bindings(ModelTraining)),
-            env_options=env_options() if env else options_without_env(),
+            env_options=env_options(make) if env else options_without_env(make),
+            given_make=loading.python_bindings("make", python_numbers(make or {})),
             longest_episode=episode_options(),
             dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
             training=trained,
@@ -426,7 +432,7 @@ class RunSpec:
 
     def make_env(self, **given: Any) -> gymnasium.Env[Any, Any]:
         """Make an environment of the run; `given` are further arguments of `make`. Dict observations are packed."""
-        return make(self.env_source, **self.env_options._asdict(), **{"pack_observations": True, **given})
+        return make_environment(self.env_source, **self.env_options._asdict(), **{"pack_observations": True, **given})
 
     @property
     def env_made(self) -> str:
@@ -469,18 +475,9 @@ def with_memory(algorithm: Any, spec: RunSpec) -> dict[str, Any]:
     return {**spec.algorithm, name: functools.partial(builder, **spec.memory)}
 
 
-def python_numbers(value: Any) -> Any:
-    """Return a value with numbers of Python in place of NumPy's, which gin cannot write."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {name: python_numbers(item) for name, item in value.items()}
-    return type(value)(map(python_numbers, value)) if type(value) in (list, tuple) else value
-
-
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
-    make_env: Callable[..., gymnasium.Env[Any, Any]] = make
+    make_env: Callable[..., gymnasium.Env[Any, Any]] = make_environment
     return functools.partial(make_env, env, **env_options()._asdict(), pack_observations=True)
 
 

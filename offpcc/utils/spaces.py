@@ -412,7 +412,7 @@ def _vector_size(key: str, space: spaces.Space[Any]) -> int:
         raise UserError(
             f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out by "
             f"gymnasium.FilterObservation. For MiniGrid, the wrapper OneHotGrid leaves it out: bind make.wrappers = "
-            f"[@OneHotGrid]; in Python, call offpcc.configure(None, 'make.wrappers = [@OneHotGrid]') first"
+            f"[@OneHotGrid]; in Python, make={{'wrappers': [OneHotGrid]}}"
         )
     raise UserError(
         f"the entry {key!r} of a Dict observation is {space}, but an entry has to be a Box, Discrete, MultiDiscrete or "

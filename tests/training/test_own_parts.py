@@ -1,14 +1,18 @@
 """Callbacks and loggers of a user: one file each, named in gin or given to `build`."""
 
+import functools
+
+import gymnasium
 import numpy as np
 import pytest
 from conftest import QUICK, merged, run_folder
 
 import offpcc
 from offpcc.algorithms import SAC
+from offpcc.envs.wrappers import DropIndices
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.run_fns import Callback
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 MY_PARTS = """
 import gin
@@ -58,6 +62,88 @@ def written(tmp_path, *lines):
     lines = ["import my_parts", "include 'configs/test/template_short.gin'", *QUICK, "train.num_epochs = 2", *lines]
     (tmp_path / "mine.gin").write_text("\n".join([*lines, ""]))
     return "--env", "pendulum-p-v0", "--algo", "sac", "--config", "mine.gin"
+
+
+@offpcc.configurable
+class Scaled(gymnasium.ObservationWrapper):
+    """Observations times a number."""
+
+    def __init__(self, env, factor):
+        super().__init__(env)
+        self.factor = factor
+
+    def observation(self, observation):
+        return observation * self.factor
+
+
+def test_arguments_of_make_in_python_are_those_of_gin(tmp_path):
+    short = {"num_epochs": 1, "num_steps_per_epoch": 60, "update_after": 20, "num_test_episodes_per_epoch": 1}
+    given = {"algorithm": {"hidden_dims": (8,)}, "training": short, "results": tmp_path, "video": False}
+    wrappers = [functools.partial(Scaled, factor=np.float32(2.0)), DropIndices]
+    arguments = {"wrappers": wrappers, "kwargs": {"max_episode_steps": np.int64(30)}}
+    offpcc.configure(None, "DropIndices.indices = [1]")
+    spec = offpcc.RunSpec.make("pendulum-v0", "sac", make=arguments, **given)
+    run = offpcc.fit(spec).folder
+    assert offpcc.fit(spec, resume=True).was_finished
+    text = (run / "config.gin").read_text()
+    assert "make_wrappers_1/Scaled.factor = 2.0" in text and "make.kwargs = {'max_episode_steps': 30}" in text
+    other = {**arguments, "wrappers": [functools.partial(Scaled, factor=3.0), DropIndices]}
+    longer = {**given, "training": {**short, "num_epochs": 2}}
+    with pytest.raises(UserError, match=r"Scaled\.factor is 3\.0, but the run was made with 2\.0"):
+        offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "sac", make=other, **longer), resume=True)
+    offpcc.configure(
+        None,
+        "make.wrappers = [@Scaled, @DropIndices]",
+        "make.kwargs = {'max_episode_steps': 30}",
+        "Scaled.factor = 2.0",
+        "DropIndices.indices = [1]",
+    )
+    by_gin = offpcc.fit(offpcc.RunSpec.make("pendulum-v0", "sac", seed=1, **given)).folder
+    offpcc.configure(None, "DropIndices.indices = [1]")
+    by_python = offpcc.fit(
+        offpcc.RunSpec.make("pendulum-v0", "sac", seed=1, make=arguments, **{**given, "results": tmp_path / "again"})
+    ).folder
+    assert (by_gin / "actor_last.pt").read_bytes() == (by_python / "actor_last.pt").read_bytes()
+    offpcc.configure(None)
+    lengths = [offpcc.load_run(folder).evaluate(1).lengths for folder in (run, by_gin, by_python)]
+    assert [list(one) for one in lengths] == [[30]] * 3
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        ({"wrapper": [DropIndices]}, "make takes no argument 'wrapper'; did you mean wrappers"),
+        ({"wrappers": DropIndices}, "make.wrappers is the class DropIndices; it has to be a list"),
+        ({"wrappers": ["DropIndices"]}, r"make.wrappers is \['DropIndices'\]; give classes"),
+        ({"kwargs": 3}, "make.kwargs is 3"),
+        ({"timeout": -1}, "make.timeout is -1"),
+        ({"state": 3}, "make.state is 3"),
+        ([DropIndices], "make .*dictionary"),
+    ],
+)
+def test_unsuitable_arguments_of_make_are_named(make, words):
+    with pytest.raises(UserError, match=words):
+        offpcc.SAC("pendulum-v0", make=make)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"env_kwargs": {}}, r'make=\{"kwargs": \.\.\.\}'),
+        ({"wrappers": []}, r'make=\{"wrappers": \.\.\.\}'),
+        ({"max_episode_steps": 5}, r'make=\{"kwargs": \.\.\.\} \(as in \{"max_episode_steps": 200\}'),
+    ],
+)
+def test_names_of_other_libraries_lead_to_make(given, words):
+    with pytest.raises(UserError, match=words):
+        offpcc.SAC("pendulum-v0", **given)
+
+
+def test_only_the_state_counts_of_make_without_an_environment():
+    data = offpcc.collect("pendulum-v0", None, steps=210)
+    with pytest.warns(DataWarning, match="make.wrappers has no effect without an environment"):
+        learner = offpcc.BC(dataset=data, hidden_dims=(8,), make={"wrappers": [DropIndices]})
+    assert learner.algorithm.observation_space.shape == (3,)
 
 
 @pytest.mark.slow

@@ -1015,7 +1015,7 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
             lambda: offpcc.SAC("pendulum-v0", total_timesteps=9),
             r"in offpcc that is train\(num_epochs=...\) and train\(num_",
         ),
-        (lambda: offpcc.SAC("pendulum-v0", env_wrapper=9), r'offpcc.configure\(None, "make.wrappers = ..."\)'),
+        (lambda: offpcc.SAC("pendulum-v0", env_wrapper=9), r'make=\{"wrappers": \.\.\.\}'),
         (lambda: offpcc.TD3("pendulum-v0", ent_coef="auto"), "in offpcc that is alpha of offpcc.SAC and autotune of "),
         (lambda: offpcc.IQL("pendulum-v0", temperature=3.0), "in offpcc that is beta "),
         (lambda: offpcc.RTD3_BC("pendulum-v0", alpha=3.0), "in offpcc that is bc_alpha$"),

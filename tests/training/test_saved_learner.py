@@ -12,6 +12,8 @@ from test_resume import assert_same
 
 import offpcc
 from offpcc.data import ReplayBuffer
+from offpcc.envs.wrapper_chain import levels
+from offpcc.envs.wrappers import Flicker
 from offpcc.networks import Recurrent
 from offpcc.training.experiment import CHECKPOINT_FORMAT, Experiment
 from offpcc.training.loggers import Loggers
@@ -31,6 +33,10 @@ def swings():
 
 class Unregistered(ReplayBuffer):
     """A buffer that gin does not know."""
+
+
+class Plain(gymnasium.Wrapper):
+    """A wrapper that gin does not know."""
 
 
 def lr_schedule(update):
@@ -53,6 +59,12 @@ class NamedRate:
 
 def make_env():
     return gymnasium.make("pendulum-p-v0")
+
+
+def probabilities(learner):
+    """Return the probability of `Flicker` in the environment of training and in that of tests."""
+    environments = [learner.interaction.environments.envs[0].env, learner.tests.make_env()]
+    return [next(one._probability for one in levels(env) if isinstance(one, Flicker)) for env in environments]
 
 
 def train(learner, num_epochs, **settings):
@@ -117,6 +129,23 @@ def test_numbers_of_numpy_are_saved_as_pythons(tmp_path):
     assert train(offpcc.load(tmp_path / "learner.pt"), 2).loop.step == 420
 
 
+@pytest.mark.parametrize("given", ["gin", "python"])
+def test_wrappers_keep_the_arguments_that_the_learner_was_built_with(given, tmp_path):
+    if given == "gin":
+        offpcc.configure(None, "make.wrappers = [@Flicker]", "Flicker.probability = 0.25")
+        learner = offpcc.SAC("pendulum-v0", **SMALL)
+    else:
+        half = {"wrappers": [functools.partial(Flicker, probability=0.25)]}
+        learner = offpcc.SAC("pendulum-v0", **SMALL, make=half)
+    offpcc.configure(None, "Flicker.probability = 0.75")
+    assert probabilities(train(learner, 1, **SHORT)) == [0.25, 0.25]
+    learner.save(tmp_path / "learner.pt", buffer=True)
+    offpcc.configure(None)
+    again = offpcc.load(tmp_path / "learner.pt")
+    assert probabilities(again) == [0.25, 0.25] and again.config == learner.config
+    assert_same(state(train(learner, 2)), state(train(again, 2)))
+
+
 class Counter(Loggers):
     """A logger that counts epochs."""
 
@@ -151,6 +180,7 @@ def test_settings_of_train_last_to_the_next_call():
     [
         (lambda: offpcc.SAC(ENV, **SMALL, lr=lr_schedule), r"SAC\.lr is .*, which cannot be saved"),
         (lambda: offpcc.SAC(ENV, **SMALL, buffer_class=Unregistered), r"build\.buffer_class"),
+        (lambda: offpcc.SAC(ENV, **SMALL, make={"wrappers": [Plain]}), r"make\.wrappers is .*decorate each with"),
     ],
 )
 def test_what_cannot_be_saved_is_named(make, words, tmp_path):
