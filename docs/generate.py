@@ -23,9 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import gin
+from torch import nn
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS, variants
+from offpcc.algorithms.fused import FUSED_UPDATES
+from offpcc.algorithms.fused.eligibility import replaced_by
 from offpcc.cli.main import parser
 from offpcc.cli.zoo import rows as zoo_rows
 from offpcc.config.bindings import configurables
@@ -41,9 +44,11 @@ from offpcc.config.hyperparameters import (
 )
 from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS, LISTED
+from offpcc.networks.numpy_inference import LAYERS, MIRRORED
 from offpcc.training import model_training  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 from offpcc.training.imagination import stat_names
+from offpcc.utils.edited import digest, name_of
 
 assert offpcc.configure  # its import registers all that gin configures
 
@@ -52,6 +57,7 @@ ROOT = DOCS.parent
 NAMES = ROOT / "offpcc" / "cli" / "names.py"
 CONSTRUCTORS = ROOT / "offpcc" / "training" / "constructors.py"
 MARKED = re.compile(r"(<!-- generated: (\w+)(?: ([^>]*?))? -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+DIGESTS = ROOT / "offpcc" / "utils" / "edited.py"
 WIDTH = 110
 
 
@@ -352,7 +358,23 @@ def outdated() -> dict[Path, str]:
     text = CONSTRUCTORS.read_text(encoding="utf-8")
     if text != (new := with_names_of_constructors(text)):
         found[CONSTRUCTORS] = new
+    text = DIGESTS.read_text(encoding="utf-8")
+    if text != (new := with_digests(text)):
+        found[DIGESTS] = new
     return found
+
+
+def with_digests(text: str) -> str:
+    """Return the text of `DIGESTS` with a digest of each method that a fused update or a mirror computes again."""
+    methods = {method for cls, fused in FUSED_UPDATES.items() for method in replaced_by(cls, fused)}
+    classes = [nn.Module]
+    for cls in classes:
+        classes += cls.__subclasses__()
+        if "mirror" in vars(cls) or cls in LAYERS:
+            methods |= {method for name in MIRRORED if (method := getattr(cls, name, None))}
+    own = {name_of(method): digest(method) for method in methods if method.__module__.startswith("offpcc.")}
+    lines = "".join(f'    "{name}": "{own[name]}",\n' for name in sorted(own))
+    return re.sub(r"(\nDIGESTS: [^\n]*\{\n).*?(\})", rf"\g<1>{lines}\g<2>", text, flags=re.DOTALL)
 
 
 def with_names_of_constructors(text: str) -> str:

@@ -69,6 +69,8 @@ class Agent:
             )
         self._scale = scale_of(self.action_space)
         read = (module for part in algorithm.actor_parts().values() for module in part.modules())
+        seen = getattr(algorithm, "observation_space", None)
+        self._sees_image = isinstance(seen, spaces.Box) and seen.dtype == np.uint8 and len(seen.shape) == 3
         self._reads_rewards = any(getattr(module, "use_previous_reward", False) for module in read)
         self.reset()
 
@@ -111,14 +113,16 @@ class Agent:
 
         Args:
             observation: (*obs), as the environment returns it; (N, *obs) after ``reset(num_envs=N)``. If its space is
-                a Dict, a mapping from the keys to such arrays.
+                a Dict, a mapping from the keys to such arrays. Images are uint8, other whole numbers from 0 to 255, or
+                floats from 0 to 1.
             previous_reward: reward of the last action, a number or (N,). An agent trained with ``use_previous_reward``
                 needs it after the first step of an episode; others ignore it.
             previous_action: the last action as it was executed, in the units and shape of `action_space`, if it is not
                 the one that `act` returned, for example because a controller limits it. It is an input of an agent
                 trained with ``use_previous_action``. Ignored at the first step of an episode.
             is_first: (N,), True where the observation begins an episode; the hidden state of this row is reset. With a
-                vector environment, pass ``terminated | truncated`` of the step before.
+                vector environment of `AutoresetMode.SAME_STEP`, pass ``terminated | truncated`` of the last step. With
+                Gymnasium's default, NEXT_STEP, pass them one step later, when the first observation has come.
             deterministic: True for the policy's mode, False for a sample.
 
         Returns:
@@ -127,7 +131,8 @@ class Agent:
 
         Raises:
             UserError: the previous reward is missing, or the action is NaN or infinite.
-            ValueError: the observation or `is_first` has another shape than it should.
+            ValueError: the observation or `is_first` has another shape than it should, or the numbers of an image have
+                another range.
         """
         if isinstance(observation, tuple) and observation and isinstance(observation[-1], Mapping):
             call = "observation, info = env.reset()"
@@ -151,6 +156,8 @@ class Agent:
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
         observation = np.asarray(observation)
         self._check_shape(observation)
+        if self._sees_image and observation.dtype != np.uint8:
+            observation = _as_pixels(observation)
         if is_first is not None:
             begins = np.asarray(is_first, np.bool_).reshape(-1)
             if len(begins) != rows:
@@ -244,6 +251,23 @@ class Agent:
                 bounds.
         """
         return cls(load_actor(as_path(file, "file"), check_device(device, "device")), action_space)
+
+
+def _as_pixels(image: np.ndarray) -> np.ndarray:
+    """Return an image of whole numbers as uint8; one of floats from 0 to 1 as it is.
+
+    Raises:
+        ValueError: other numbers, which networks would read in another scale than in training.
+    """
+    low, high = image.min(), image.max()
+    if image.dtype.kind in "iub" and 0 <= low <= high <= 255:
+        return image.astype(np.uint8)
+    if image.dtype.kind == "f" and 0.0 <= low <= high <= 1.0:
+        return image
+    raise ValueError(
+        f"act got an image of {image.dtype} from {low} to {high}; give uint8 from 0 to 255, as the environment of its "
+        f"training does"
+    )
 
 
 def check_device(name: str | torch.device, option: str) -> torch.device:

@@ -76,10 +76,9 @@ class AWAC(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss, weight = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch)
         self.update_targets()
-        return {**stats, "actor_loss": actor_loss.detach(), "weight": weight}
+        return {**stats, **actor_stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return mean (Q(o, a) - y)^2, where y = r + gamma (1 - d) V(o') (eq. 4), and statistics; see `td_loss`."""
@@ -91,11 +90,12 @@ class AWAC(ActorCritic):
         """Return V(o') = min Q'(o', a') for one a' of the policy, (B, T, 1)."""
         return self.target_values(h.target_q[:, :, 1:], self.samples(h.next_pi, 1)).amin(0).squeeze(-2)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return L_pi = -mean w log pi(a|o) over recorded actions (eq. 13), and the mean of the weight w."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return L_pi = -mean w log pi(a|o) over recorded actions (eq. 13), and {"weight"}, the mean of w."""
         with torch.no_grad():
             weight = self.weight(self.advantage(h, batch))
-        return -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions)), batch.mean(weight)
+        loss = -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions))
+        return loss, {"weight": batch.mean(weight)}
 
     def weight(self, advantage: Tensor) -> Tensor:
         """Return w = exp(A / lambda), at most `max_advantage_weight`, (B, T, 1)."""

@@ -1,7 +1,6 @@
 """`ActorCritic`, the base class of all algorithms. This module has its update; see also `construction` and `acting`."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -11,6 +10,7 @@ from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.construction import Construction
 from offpcc.algorithms.execution import compile_losses
 from offpcc.algorithms.nonfinite import SkippedUpdate
+from offpcc.algorithms.optim import loss_and_stats
 from offpcc.config.registry import configurable
 from offpcc.core import Batch, Stats, Summaries
 from offpcc.networks import Inputs
@@ -26,16 +26,11 @@ class ActorCritic(Acting, Construction):
     loss if there are no critics. Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
     """
 
-    critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
 
     @final
     def update_networks(self, batch: Batch) -> Stats:
-        """Make one update by `inner_update`, with the options of `execution`, and return its statistics.
-
-        Raises:
-            NonFiniteError: this update, or on a GPU a recent one, has NaN or infinity.
-        """
+        """Make one update by `inner_update`, with the options of `execution`; return statistics or raise at NaN."""
         guard = self.nonfinite_guard
         with guard.update(self, batch):
             try:
@@ -116,9 +111,13 @@ class ActorCritic(Acting, Construction):
 
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics by the algorithm's `critic_loss`, and return its statistics."""
-        loss, stats = self.critic_loss(h, batch)
-        self.critic_optimizer.minimize(loss)
-        return {"critic_loss": loss.detach(), **stats}
+        loss, stats = loss_and_stats(self, "critic_loss", self.critic_loss(h, batch))
+        return {"critic_loss": self.critic_optimizer.minimize(loss), **stats}
+
+    def update_actor(self, h: Summaries, batch: Batch, num_updates: int | None = None, **given: Any) -> Stats:
+        """Make one step of the actor by `actor_loss`, which takes `given`, too; for the rest see `update_critics`."""
+        loss, stats = loss_and_stats(self, "actor_loss", self.actor_loss(h, batch, **given))
+        return {"actor_loss": self.actor_optimizer.minimize(loss, num_updates), **stats}
 
     def td_loss(self, batch: Batch, q: Tensor, y: Tensor, penalty: Any = torch.square) -> tuple[Tensor, Stats]:
         """Return mean w penalty(Q - y), summed over critics, for `q` (N, B, T, 1) and `y` (B, T, 1); and mean Q.

@@ -32,10 +32,8 @@ class BC(DeterministicPolicy, ActorCritic):
         """Make one step of the actor."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        actor_loss = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        return {"actor_loss": actor_loss.detach()}
+        return self.update_actor(h, batch)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return mean (pi(o) - a)^2."""
-        return batch.mean((self.actor(h.pi) - batch.actions).square())
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean (pi(o) - a)^2; no statistics."""
+        return batch.mean((self.actor(h.pi) - batch.actions).square()), {}

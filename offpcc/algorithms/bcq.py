@@ -120,10 +120,9 @@ class BCQ(ActorCritic):
         vae_loss = self.vae_loss(h, batch)
         self.vae_optimizer.minimize(vae_loss)
         stats = self.update_critics(h, batch)
-        actor_loss = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch)
         self.update_targets()
-        return {**stats, "actor_loss": actor_loss.detach(), "vae_loss": vae_loss.detach()}
+        return {**stats, **actor_stats, "vae_loss": vae_loss.detach()}
 
     def vae_loss(self, h: Summaries, batch: Batch) -> Tensor:
         """Return mean (D(o, z) - a)^2 + KL(N(mu, sigma) || N(0, 1)) / 2, where z = mu + sigma noise."""
@@ -147,9 +146,9 @@ class BCQ(ActorCritic):
             y = self.td_target(batch, soft.amax(-2))
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return -mean Q_1(o, a + xi(o, a)), where the VAE samples a and xi is the perturbation."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return -mean Q_1(o, a + xi(o, a)), where the VAE samples a and xi is the perturbation; no statistics."""
         now = h.v[:, :-1]
         with torch.no_grad():
             action = self.vae.decode(now, self.latent(now.new_empty(*now.shape[:-1], self.vae.latent_dim)))
-        return -batch.mean(self.policy_value(h, self.perturbed(self.actor, h.pi, action)))
+        return -batch.mean(self.policy_value(h, self.perturbed(self.actor, h.pi, action))), {}

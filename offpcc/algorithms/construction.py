@@ -32,7 +32,7 @@ from offpcc.config.validation import (
     is_number,
     one_of,
 )
-from offpcc.core import Batch, PackedDict, Summaries, channels_first_shape, has_images
+from offpcc.core import Batch, PackedDict, Stats, Summaries, channels_first_shape, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.actors import DiscreteActor
 from offpcc.networks.augmentation import Augmentation, RandomShift
@@ -203,8 +203,10 @@ class Construction:
     is_discrete: ClassVar[bool] = False  # whether actions are discrete; then, networks and batches have one-hot ones
     # The algorithm to propose for the other kind of actions; default: see `other_kind`.
     counterpart: ClassVar[str | None] = None
-    reads_next = True  # whether losses read the policy's summary of the next observation; else it may be NaN
-    target_reads_now: ClassVar[bool] = True  # whether losses read that of the targets of the observation itself
+    # Whether losses read the policy's summary of the next observation, and that of the targets of the observation
+    # itself. If False, it may be NaN, which saves time; but not for a child class of a user's.
+    reads_next = True
+    target_reads_now: ClassVar[bool] = True
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
@@ -222,6 +224,8 @@ class Construction:
     # Of the classes in `ALGORITHMS`: the own name, and the name of the same agent with or without convolutions.
     names: ClassVar[tuple[str, str] | None] = None
     memoryless: bool
+    critic_loss: Callable[[Summaries, Batch], tuple[Tensor, Stats]]  # algorithms with critics implement it
+    actor_loss: Callable[..., tuple[Tensor, Stats]]  # and this one, if they train a policy
 
     @with_options(NetworkOptions, Execution)
     def __init__(
@@ -432,8 +436,11 @@ class Construction:
         return not any(getattr(encoder, "extra_dim", 1) or reads_previous(encoder) for encoder in encoders)
 
     def skipped(self, of_target: bool) -> str | None:
-        """Return which observation the shared encoder, or its target, need not read: "first", "last" or None."""
-        if not self.memoryless:
+        """Return which observation the shared encoder, or its target, need not read: "first", "last" or None.
+
+        A class of the user's may read any summary, whatever its parent reads, so nothing is skipped then.
+        """
+        if not (self.memoryless and type(self).__module__.startswith("offpcc.")):
             return None
         if of_target:
             return None if self.target_reads_now else "first"

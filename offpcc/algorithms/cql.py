@@ -142,10 +142,10 @@ class CQL(SAC):
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
         return self.target_values(h.target_q[:, :, 1:], actions).amax(-2).amin(0)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return SAC's loss, or in the first `bc_steps` mean (alpha log pi(a'|o) - log pi(recorded|o)); and entropy."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return SAC's loss, or in the first `bc_steps` mean (alpha log pi(a'|o) - log pi(recorded|o)); {"entropy"}."""
         if self.critic_optimizer.num_updates > self.bc_steps:
             return super().actor_loss(h, batch)
         _, log_prob = self.sample(h.pi)
         imitation = batch.recorded().mean(self.actor.log_prob(h.pi, batch.actions))  # not of imagined actions
-        return batch.mean(self.temperature() * log_prob) - imitation, -batch.mean(log_prob.detach())
+        return batch.mean(self.temperature() * log_prob) - imitation, {"entropy": -batch.mean(log_prob.detach())}

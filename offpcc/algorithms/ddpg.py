@@ -32,10 +32,9 @@ class DDPG(DeterministicPolicy, ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch)
         self.update_targets()
-        return {**stats, "actor_loss": actor_loss.detach()}
+        return {**stats, **actor_stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return L = mean (y - Q(o, a))^2, where y = r + gamma (1 - d) Q'(o', mu'(o')); see `td_loss`."""
@@ -49,6 +48,6 @@ class DDPG(DeterministicPolicy, ActorCritic):
         action: Tensor = self.target_actor(h.next_pi)
         return action
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return -mean Q(o, mu(o)); its gradient is the deterministic policy gradient (eq. 6)."""
-        return -batch.mean(self.policy_value(h, self.actor(h.pi)))
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return -mean Q(o, mu(o)), whose gradient is the deterministic policy gradient (eq. 6); no statistics."""
+        return -batch.mean(self.policy_value(h, self.actor(h.pi))), {}

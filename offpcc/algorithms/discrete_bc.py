@@ -27,10 +27,8 @@ class DiscreteBC(ActorCritic):
         """Make one step of the actor."""
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
-        actor_loss = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        return {"actor_loss": actor_loss.detach()}
+        return self.update_actor(h, batch)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return the mean of -log pi(a|o) over the recorded actions."""
-        return -batch.mean(of_actions(self.actor.log_probs(h.pi), batch.actions))
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return the mean of -log pi(a|o) over the recorded actions; no statistics."""
+        return -batch.mean(of_actions(self.actor.log_probs(h.pi), batch.actions)), {}

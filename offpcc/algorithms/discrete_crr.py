@@ -74,10 +74,9 @@ class DiscreteCRR(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss, weight = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch)
         self.update_targets()
-        return {**stats, "actor_loss": actor_loss.detach(), "advantage_weight": weight}
+        return {**stats, **actor_stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return mean (Q(o, a) - y)^2 plus `conservative_weight` x CQL's gap, summed over critics, and statistics."""
@@ -95,14 +94,15 @@ class DiscreteCRR(ActorCritic):
             probs = self.actor.log_probs(h.next_pi).exp()
             return self.td_target(batch, (probs * values.amin(0)).sum(-1, keepdim=True))
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return mean -w log pi(a|o) over recorded actions (eq. 1), and the mean weight w."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean -w log pi(a|o) over recorded actions (eq. 1), and {"advantage_weight"}, the mean of w."""
         log_probs = self.actor.log_probs(h.pi)
         with torch.no_grad():
             q = self.critics(h.q).amin(0)
             advantage = of_actions(q, batch.actions) - (log_probs.exp() * q).sum(-1, keepdim=True)
             weight = self.weight(advantage)
-        return -batch.mean(weight * of_actions(log_probs, batch.actions)), batch.mean(weight)
+        loss = -batch.mean(weight * of_actions(log_probs, batch.actions))
+        return loss, {"advantage_weight": batch.mean(weight)}
 
     def weight(self, advantage: Tensor) -> Tensor:
         """Return the weights of recorded actions: 1(A > 0) (eq. 3), or exp(A / beta), bounded (eq. 4)."""

@@ -76,11 +76,10 @@ class DiscreteSAC(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss, entropy = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
-        self.alpha_optimizer.minimize(self.temperature.loss(entropy))
+        stats = {**stats, **self.update_actor(h, batch)}
+        self.alpha_optimizer.minimize(self.temperature.loss(stats["entropy"]))
         self.update_targets()
-        return {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
+        return {**stats, "alpha": self.temperature()}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_Q = mean (Q(o, a) - y)^2, where y is `target` (eq. 4), and statistics; see `td_loss`."""
@@ -100,14 +99,14 @@ class DiscreteSAC(ActorCritic):
             q = q[self.noise.subset(critics.num, self.target_subset)]
         return q.amin(0)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return J_pi = mean sum_a pi(a|o) (alpha log pi(a|o) - Q(o, a)) (eq. 12), and the policy's mean entropy."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return J_pi = mean sum_a pi(a|o) (alpha log pi(a|o) - Q(o, a)) (eq. 12), and {"entropy"}."""
         with torch.no_grad():
             q = self.policy_values(self.critics(h.q))
         log_probs = self.actor.log_probs(h.pi)
         probs = log_probs.exp()
         loss = (probs * (self.temperature() * log_probs - q)).sum(-1, keepdim=True)
-        return batch.mean(loss), -batch.mean((probs * log_probs).detach().sum(-1, keepdim=True))
+        return batch.mean(loss), {"entropy": -batch.mean((probs * log_probs).detach().sum(-1, keepdim=True))}
 
     def policy_values(self, q: Tensor) -> Tensor:
         """Return the Q values (B, T, A) that the actor's loss raises, of the critics' (N, B, T, A); see `actor_q`."""

@@ -70,15 +70,9 @@ class FQL(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
-        actor_loss, actor_stats = self.actor_loss(h, batch)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch)
         self.update_targets()
-        return {
-            "critic_loss": stats["critic_loss"],
-            "actor_loss": actor_loss.detach(),
-            **actor_stats,
-            **stats,
-        }
+        return {**stats, **actor_stats}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return mean (Q(o, a) - y)^2, and statistics; see `td_loss`.

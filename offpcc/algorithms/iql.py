@@ -86,24 +86,22 @@ class IQL(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         recorded = self.recorded_value(h, batch)
-        value_loss, v = self.value_loss(h, batch, recorded)
+        value_loss, value_stats = self.value_loss(h, batch, recorded)
         self.value_optimizer.minimize(value_loss)
-        actor_loss, weight = self.actor_loss(h, batch, recorded)
-        self.actor_optimizer.minimize(actor_loss)
+        actor_stats = self.update_actor(h, batch, recorded=recorded)
         stats = self.update_critics(h, batch)
         self.update_targets()
-        losses = {"actor_loss": actor_loss.detach(), "value_loss": value_loss.detach()}
-        return {**stats, **losses, "v": v, "weight": weight}
+        return {**stats, **actor_stats, "value_loss": value_loss.detach(), **value_stats}
 
-    def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and mean V.
+    def value_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Stats]:
+        """Return L_V = mean |tau - 1(u < 0)| u^2, where u = min Q'(o, a) - V(o), and {"v"}, the mean of V.
 
         `recorded` is min Q'(o, a); None to compute it.
         """
         v: Tensor = self.value(h.v[:, :-1])
         u = (self.recorded_value(h, batch) if recorded is None else recorded) - v
         share = (self.expectile - (u < 0.0).to(u.dtype)).abs()
-        return batch.mean(share * u.square()), batch.mean(v.detach())
+        return batch.mean(share * u.square()), {"v": batch.mean(v.detach())}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return L_Q = mean (r + gamma (1 - d) V(o') - Q(o, a))^2, and statistics; see `td_loss`."""
@@ -111,8 +109,8 @@ class IQL(ActorCritic):
             y = self.td_target(batch, self.value(h.v[:, 1:]))
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
-    def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return L_pi = -mean w log pi(a|o) and the mean of the weight w.
+    def actor_loss(self, h: Summaries, batch: Batch, recorded: Tensor | None = None) -> tuple[Tensor, Stats]:
+        """Return L_pi = -mean w log pi(a|o), and {"weight"}, the mean of w.
 
         w = exp(beta (min Q'(o, a) - V(o))), at most `max_advantage_weight`. For `recorded` see `value_loss`.
         """
@@ -120,7 +118,8 @@ class IQL(ActorCritic):
             recorded = self.recorded_value(h, batch) if recorded is None else recorded
             advantage = recorded - self.value(h.v[:, :-1])
             weight = (self.beta * advantage).exp().clamp(max=self.max_advantage_weight)
-        return -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions)), batch.mean(weight)
+        loss = -batch.mean(weight * self.actor.log_prob(h.pi, batch.actions))
+        return loss, {"weight": batch.mean(weight)}
 
     @torch.no_grad()
     def recorded_value(self, h: Summaries, batch: Batch) -> Tensor:

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Annotated, Any
 
@@ -20,7 +20,9 @@ from offpcc.config.validation import (
     is_number,
     with_parentheses,
 )
+from offpcc.core import Stats
 from offpcc.utils import torch_private
+from offpcc.utils.errors import UserError
 
 ADAM = {"beta1": 0.9, "beta2": 0.999, "amsgrad": False, "maximize": False}
 CLIP_EPSILON = 1e-6  # added to norms, as PyTorch does
@@ -145,8 +147,8 @@ class Optimizer:
         self.max_grad_norm = max_grad_norm
         self.num_updates = self.num_before = 0
 
-    def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
-        """Compute the gradient of `loss` and make one step. Without parameters, do nothing.
+    def minimize(self, loss: Tensor, num_updates: int | None = None) -> Tensor:
+        """Compute the gradient of `loss` and make one step, and return `loss` detached. Without parameters, do nothing.
 
         Args:
             loss: 0-d tensor.
@@ -156,7 +158,7 @@ class Optimizer:
             ValueError: the loss has elements for items of the batch.
         """
         if not self.parameters:
-            return
+            return loss.detach()
         if loss.dim():
             raise ValueError(f"the loss has the shape {tuple(loss.shape)}; return one number, such as batch.mean(x)")
         with torch.autocast(loss.device.type, enabled=False):  # backward uses each operation's own precision
@@ -168,6 +170,7 @@ class Optimizer:
                 found = iter(torch.autograd.grad(loss, trained, allow_unused=True) if trained else ())
                 gradients = tuple(next(found) if one.requires_grad else None for one in self.parameters)
         self.step(gradients, num_updates, loss)
+        return loss.detach()
 
     def step(
         self,
@@ -343,3 +346,20 @@ def clip(parameters: list[Tensor], largest: float) -> None:
     scaled = torch_private.foreach_mul(gradients, (largest / (norm + CLIP_EPSILON)).clamp(max=1.0))
     for parameter, gradient in zip(reached, scaled, strict=True):
         parameter.grad = gradient
+
+
+def loss_and_stats(algorithm: Any, name: str, returned: Any) -> tuple[Tensor, Stats]:
+    """Return what the method `name` of an algorithm has returned, if it is a pair of a loss and statistics.
+
+    Raises:
+        UserError: it is something else.
+    """
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+        return returned
+    what = f"a {type(returned).__name__}"
+    if isinstance(returned, tuple):
+        what += f" of {' and '.join(', '.join(type(one).__name__ for one in returned).rsplit(', ', 1))}"
+    raise UserError(
+        f"{type(algorithm).__name__}.{name} returns {what}; return the loss and a dictionary of statistics, as in "
+        f"`return loss, {{}}`"
+    )

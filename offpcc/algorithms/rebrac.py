@@ -67,12 +67,15 @@ class ReBRAC(TD3):
             y = self.td_target(batch, next_q - self.critic_bc_coef * penalty)
         return self.td_loss(batch, self.critics(h.q, batch.actions), y)
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return mean (beta_1 |pi(o) - a|^2 - lambda min Q(o, pi(o))) (eq. 4), where lambda = 1 / mean |Q|, or 1."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean (beta_1 |pi(o) - a|^2 - lambda min Q(o, pi(o))) (eq. 4); no statistics.
+
+        lambda = 1 / mean |Q|, or 1 without `normalize_q`.
+        """
         action = self.actor(h.pi)
         q = self.policy_value(h, action)
         imitation = self.actor_bc_coef * batch.mean(distance(action, batch.actions))
-        return imitation - batch.mean(q) / (batch.mean(q.detach().abs()) if self.normalize_q else 1.0)
+        return imitation - batch.mean(q) / (batch.mean(q.detach().abs()) if self.normalize_q else 1.0), {}
 
 
 def distance(action: Tensor, other: Tensor) -> Tensor:

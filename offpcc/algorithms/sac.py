@@ -84,10 +84,9 @@ class SAC(ActorCritic):
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
         if (num_updates := self.critic_optimizer.num_updates) % self.policy_delay == 0:
-            actor_loss, entropy = self.actor_loss(h, batch)
-            self.actor_optimizer.minimize(actor_loss, num_updates - 1)
-            self.alpha_optimizer.minimize(self.temperature.loss(entropy), num_updates - 1)
-            stats = {**stats, "actor_loss": actor_loss.detach(), "entropy": entropy, "alpha": self.temperature()}
+            stats = {**stats, **self.update_actor(h, batch, num_updates - 1)}
+            self.alpha_optimizer.minimize(self.temperature.loss(stats["entropy"]), num_updates - 1)
+            stats["alpha"] = self.temperature()
         self.update_targets()
         return stats
 
@@ -106,7 +105,8 @@ class SAC(ActorCritic):
         next_q = self.target_values(h.target_q[:, :, 1:], next_action).amin(0)
         return next_q - self.temperature() * log_prob  # type: ignore[no-any-return]
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and the entropy."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return J_pi = mean (alpha log pi(a|o) - min Q(o, a)), a reparametrised (eq. 9), and {"entropy"}."""
         action, log_prob = self.sample(h.pi)
-        return batch.mean(self.temperature() * log_prob - self.policy_value(h, action)), -batch.mean(log_prob.detach())
+        loss = batch.mean(self.temperature() * log_prob - self.policy_value(h, action))
+        return loss, {"entropy": -batch.mean(log_prob.detach())}

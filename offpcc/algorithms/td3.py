@@ -50,10 +50,8 @@ class TD3(DDPG):
         stats = self.update_critics(h, batch)
         num_updates = self.critic_optimizer.num_updates
         if num_updates % self.policy_delay == 0:
-            actor_loss = self.actor_loss(h, batch)
-            self.actor_optimizer.minimize(actor_loss, num_updates - 1)
+            stats = {**stats, **self.update_actor(h, batch, num_updates - 1)}
             self.update_targets()
-            stats = {**stats, "actor_loss": actor_loss.detach()}
         return stats
 
     def target_action(self, h: Summaries) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from offpcc.algorithms.td3 import TD3
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber
-from offpcc.core import Batch, Summaries
+from offpcc.core import Batch, Stats, Summaries
 
 
 @configurable
@@ -39,9 +39,9 @@ class TD3BC(TD3):
         super().__init__(observation_space, action_space, **kwargs)
         self.bc_alpha = bc_alpha
 
-    def actor_loss(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return mean (-lambda Q(o, pi(o)) + (pi(o) - a)^2), where lambda = alpha / mean |Q(o, pi(o))|."""
+    def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
+        """Return mean (-lambda Q(o, pi(o)) + (pi(o) - a)^2), where lambda = alpha / mean |Q(o, pi(o))|; and {}."""
         action = self.actor(h.pi)
         q = self.policy_value(h, action)
         weight = self.bc_alpha / batch.mean(q.detach().abs())
-        return -weight * batch.mean(q) + batch.mean((action - batch.actions).square())
+        return -weight * batch.mean(q) + batch.mean((action - batch.actions).square()), {}

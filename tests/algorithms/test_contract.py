@@ -406,7 +406,7 @@ def test_gradients_stay_where_they_belong(case):
         getattr(agent, f"{name}_optimizer").minimize(loss)
         assert with_gradient() == learning & parts
     if isinstance(agent, SAC | DiscreteSAC):
-        agent.temperature.loss(agent.actor_loss(agent.summarize(batch), batch)[1]).backward()
+        agent.temperature.loss(agent.actor_loss(agent.summarize(batch), batch)[1]["entropy"]).backward()
         assert with_gradient() == {"temperature"}
 
 

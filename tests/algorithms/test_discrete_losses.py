@@ -238,7 +238,7 @@ def test_the_temperature_moves_towards_its_share_of_the_largest_entropy():
     assert agent.temperature.target_entropy == pytest.approx(0.7 * math.log(CHOICES))
     _, batch = data("memoryless", 1, discrete=True)
     h = agent.summarize(agent.prepare(batch))
-    entropy = agent.actor_loss(h, agent.prepare(batch))[1]
+    entropy = agent.actor_loss(h, agent.prepare(batch))[1]["entropy"]
     probs = torch.softmax(agent.actor(h.pi), -1)
     each = -(probs * probs.log()).sum(-1, keepdim=True)
     assert_same(entropy, agent.prepare(batch).mean(each))

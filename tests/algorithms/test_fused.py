@@ -3,15 +3,21 @@
 import copy
 import functools
 import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
 
+import offpcc
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, SACN, TD3, TD3BC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.fused.eligibility import replaced_by
 from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
@@ -20,6 +26,8 @@ from offpcc.core import Batch, Step
 from offpcc.networks import Critics, Identity, SquashedGaussianActor
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
+from offpcc.utils import edited
+from offpcc.utils.edited import is_edited
 from offpcc.utils.errors import UserError
 
 VECTORS, IMAGES = Box(-np.inf, np.inf, (5,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
@@ -588,3 +596,60 @@ def test_gradients_are_those_of_autograd(sizes, num_rows, num_zero):
         of_inputs = passes.backward_to_inputs(gradient.unsqueeze(0), 2)
     torch.testing.assert_close(passes.gradients, list(expected[:-1]))
     torch.testing.assert_close(of_inputs, expected[-1][:, -2:])
+
+
+EDIT = """
+import sys
+sys.path[:0] = [FOLDER, TESTS]
+from test_fused import ACTIONS, VECTORS, batch
+from offpcc.algorithms import SAC
+
+for fused in (None, False):
+    agent = SAC(VECTORS, ACTIONS, fused=fused, hidden_dims=(32,))
+    before = agent.actor.net[0].weight.clone()
+    agent.update_networks(batch(0))
+    print(bool((agent.actor.net[0].weight != before).any()))
+    print(float(agent.actor.choose(before.new_ones(1, 5)).abs().sum()), float(abs(agent.act(OBSERVATION)[0]).sum()))
+"""
+
+
+@pytest.mark.slow
+def test_an_edited_loss_or_network_is_the_one_that_counts(tmp_path):
+    root = Path(offpcc.__file__).parent
+    shutil.copytree(root, tmp_path / "offpcc", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, old, new in (
+        ("algorithms/sac.py", "loss = batch.mean(self.temperature()", "loss = 0.0 * batch.mean(self.temperature()"),
+        ("networks/actors.py", "return torch.tanh(", "return 0.0 * torch.tanh("),
+    ):
+        path = tmp_path / "offpcc" / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    code = EDIT.replace("FOLDER", repr(str(tmp_path))).replace("TESTS", repr(str(Path(__file__).parent)))
+    code = code.replace("OBSERVATION", "__import__('numpy').ones((1, 5), 'float32')")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.split() == ["False", "0.0", "0.0"] * 2, done.stderr
+    assert "the source of SAC.actor_loss has changed: the plain update is used" in done.stderr
+
+
+def test_a_method_is_edited_if_its_source_is_not_the_known_one(monkeypatch, capsys):
+    name = "offpcc.algorithms.sac.SAC.actor_loss"
+    assert not any(map(is_edited, replaced_by(SAC, SAC.fused_update)))
+    assert not is_edited(test_gin_chooses_it), "a function of a user's has no digest"
+    monkeypatch.setitem(edited.DIGESTS, name, "0" * 16)
+    is_edited.cache_clear()
+    try:
+        plain = built(SAC, fused=None)
+        assert not plain._fused.fits(plain)
+        with pytest.raises(UserError, match=r"fused is True, but the source of SAC\.actor_loss has changed"):
+            built(SAC)
+        built(TD3)
+    finally:
+        is_edited.cache_clear()
+
+
+def test_a_digest_is_of_the_code_and_not_of_comments_of_their_own(monkeypatch):
+    sources = iter(["def f():\n    # why\n\n    return 1\n", " def f():\n     return 1\n", "def f():\n  return 2\n"])
+    monkeypatch.setattr(edited.inspect, "getsource", lambda method: next(sources))
+    first, same, other = (edited.digest(built) for _ in range(3))
+    assert first == same != other

@@ -120,10 +120,9 @@ def test_losses_and_gradients_are_the_papers(cls, kind, variation):
     batch = agent.prepare(batch)
     h = agent.summarize(batch)
     critic_loss = agent.critic_loss(h, batch)[0]
-    actor_loss = agent.actor_loss(h, batch)
+    actor_loss, stats = agent.actor_loss(h, batch)
     if issubclass(cls, SAC):
-        actor_loss, entropy = actor_loss
-        assert_same(entropy, entropy_reference)
+        assert_same(stats["entropy"], entropy_reference)
 
     assert_same(critic_loss, critic_reference)
     assert_same(actor_loss, actor_reference)
@@ -148,7 +147,7 @@ def test_the_temperatures_loss_weighs_counted_steps_alone(kind):
     batch = agent.prepare(batch)
     h = agent.summarize(batch)
     agent.critic_loss(h, batch)
-    loss = agent.temperature.loss(agent.actor_loss(h, batch)[1])
+    loss = agent.temperature.loss(agent.actor_loss(h, batch)[1]["entropy"])
     expected = log_alpha * (entropy + 1.5)
     assert_same(loss, expected)
     assert_same(gradients(loss, [agent.temperature.log_alpha]), gradients(expected, [log_alpha]))

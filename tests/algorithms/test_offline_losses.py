@@ -422,15 +422,15 @@ def test_td3_bc_divides_the_scale_of_q_out(kind):
     _, batch = data(kind, 1)
     batch = agent.prepare(batch)
     own = agent.actor_optimizer.parameters
-    before = gradients(agent.actor_loss(agent.summarize(batch), batch), own)
+    before = gradients(agent.actor_loss(agent.summarize(batch), batch)[0], own)
     with torch.no_grad():
         for parameter in agent.critics.net[-1].parameters():
             parameter *= 10.0
-    assert_same(gradients(agent.actor_loss(agent.summarize(batch), batch), own), before)
+    assert_same(gradients(agent.actor_loss(agent.summarize(batch), batch)[0], own), before)
     agent.bc_alpha = 0.0  # what is left is imitation
     h = agent.summarize(batch)
     imitation = batch.mean((agent.actor(h.pi) - batch.actions).square())
-    assert_same(gradients(agent.actor_loss(h, batch), own), gradients(imitation, own))
+    assert_same(gradients(agent.actor_loss(h, batch)[0], own), gradients(imitation, own))
 
 
 def test_td3_bc_reads_one_critic():
@@ -438,12 +438,12 @@ def test_td3_bc_reads_one_critic():
     _, batch = data("memoryless", 1)
     batch = agent.prepare(batch)
     h = agent.summarize(batch)
-    before = agent.actor_loss(h, batch)
+    before = agent.actor_loss(h, batch)[0]
     for number, same in ((1, True), (0, False)):
         with torch.no_grad():
             for parameter in agent.critics.net[-1].parameters():
                 parameter[number] *= -1.0
-        assert torch.equal(agent.actor_loss(h, batch), before) == same
+        assert torch.equal(agent.actor_loss(h, batch)[0], before) == same
 
 
 @pytest.mark.parametrize("cls", [TD3BC, IQL])
@@ -507,11 +507,11 @@ def test_weights_of_recorded_actions_are_bounded():
     h = agent.summarize(batch)
     with torch.no_grad():
         agent.target_critics.net[-1].bias += 100.0
-    loss, weight = agent.actor_loss(h, batch)
-    assert weight == 100.0
+    loss, stats = agent.actor_loss(h, batch)
+    assert stats["weight"] == 100.0
     assert_same(loss, -100.0 * batch.mean(agent.actor.log_prob(h.pi, batch.actions)))
     agent.beta = 0.0
-    assert agent.actor_loss(h, batch)[1] == 1.0
+    assert agent.actor_loss(h, batch)[1]["weight"] == 1.0
 
 
 @pytest.mark.parametrize("kind", ["memoryless", "recurrent"])
@@ -707,9 +707,9 @@ def test_rebrac_is_td3_without_its_two_terms():
     _, batch = data("memoryless", 1)
     batch = agent.prepare(batch)
     h, state = agent.summarize(batch), agent.noise.state_dict()
-    ours = agent.critic_loss(h, batch)[0], agent.actor_loss(h, batch)
+    ours = agent.critic_loss(h, batch)[0], agent.actor_loss(h, batch)[0]
     agent.noise.load_state_dict(state)
-    theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)
+    theirs = super(ReBRAC, agent).critic_loss(h, batch)[0], super(ReBRAC, agent).actor_loss(h, batch)[0]
     assert_same(ours, theirs)
 
 

@@ -348,8 +348,7 @@ def test_the_actor_teaches_the_shared_memory_nothing(name):
     agent = build(name)
     _, buffer = learn(agent, functools.partial(Walk, [3, 5]), 20, update_after=20, updates_per_step=0)
     batch = agent.prepare(buffer.sample())
-    told = agent.actor_loss(agent.summarize(batch), batch)
-    loss = told[0] if isinstance(told, tuple) else told
+    loss, _ = agent.actor_loss(agent.summarize(batch), batch)
     memory, actor = list(agent.shared_encoder.parameters()), list(agent.actor.parameters())
     grads = torch.autograd.grad(loss, memory + actor, allow_unused=True)
     assert all(grad is None for grad in grads[: len(memory)])

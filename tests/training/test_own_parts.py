@@ -5,11 +5,15 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from conftest import QUICK, merged, run_folder
+from gymnasium import spaces
 
 import offpcc
 from offpcc.algorithms import SAC
+from offpcc.data import ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
+from offpcc.networks import Convolutional
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import DataWarning, UserError
@@ -328,10 +332,55 @@ def test_whole_numbers_are_asked_for_where_choices_are_numbers():
         offpcc.build(None, "dcql", dataset=data)
 
 
+@offpcc.configurable
+class MunchausenDQN(offpcc.algorithms.DQN):
+    """DQN with the bonus of Vieillard et al. 2020, which reads the target network at the observation itself."""
+
+    def target(self, h, batch):
+        """Return y with the scaled log-policy of the recorded action in the reward, (B, T, 1)."""
+        with torch.no_grad():
+            log_policy = torch.log_softmax(self.target_critics(h.target_q[:, :, :-1])[0] / 0.03, -1)
+            bonus = 0.03 * (batch.actions * log_policy).sum(-1, keepdim=True).clamp(min=-1.0)
+            next_q = self.target_critics(h.target_q[:, :, 1:])[0]
+            return 0.9 * bonus + self.td_target(batch, next_q.amax(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_an_algorithm_of_ones_own_may_read_any_summary_of_images(double):
+    images, choices = spaces.Box(0, 255, (3, 24, 24), np.uint8), spaces.Discrete(2)
+    agent = MunchausenDQN(images, choices, shared_encoder=Convolutional, hidden_dims=(8,), double=double)
+    assert agent.skipped(True) is agent.skipped(False) is None
+    buffer = ReplayBuffer(images, choices, batch_size=8, capacity=30)
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        seen, then = draw.integers(0, 255, (2, *images.shape), np.uint8)
+        buffer.push(seen, np.eye(2, dtype=np.float32)[draw.integers(2)], 1.0, then, False, False)
+    assert all(bool(torch.isfinite(value).all()) for value in agent.update_networks(buffer.sample()).values())
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (lambda loss: loss, r"Returning\.actor_loss returns a Tensor; return the loss and a dictionary of statistics"),
+        (lambda loss: (loss, loss), r"Returning\.actor_loss returns a tuple of Tensor and Tensor; return the loss"),
+        (lambda loss: (loss, {}, 1), r"Returning\.actor_loss returns a tuple of Tensor, dict and int; return the loss"),
+    ],
+)
+def test_a_loss_without_statistics_is_refused_with_what_to_return(returned, words):
+    @offpcc.configurable
+    class Returning(offpcc.algorithms.SAC):
+        def actor_loss(self, h, batch):
+            return returned(super().actor_loss(h, batch)[0])
+
+    learner = offpcc.build("pendulum-v0", Returning, algorithm={"hidden_dims": (4,)})
+    with pytest.raises(UserError, match=words):
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+
+
 def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
     class EachItem(offpcc.algorithms.TD3):
         def actor_loss(self, h, batch):
-            return -self.policy_value(h, self.actor(h.pi))
+            return -self.policy_value(h, self.actor(h.pi)), {}
 
     with pytest.raises(UserError, match=r"EachItem is not registered; decorate the class with offpcc\.configurable"):
         offpcc.build("pendulum-v0", EachItem)

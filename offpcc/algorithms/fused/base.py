@@ -67,7 +67,7 @@ class FusedUpdate:
     others: ClassVar[tuple[str, ...]] = ()  # names of MLPs other than actor and critics
     # Methods of the algorithm that the fused update does not call.
     replaced_methods: ClassVar[tuple[str, ...]] = (
-        *("update_networks", "inner_update", "update_critics", "summarize"),
+        *("update_networks", "inner_update", "update_critics", "update_actor", "summarize"),
         *("critic_loss", "actor_loss", "td_loss", "target_values", "policy_value"),
     )
     needed: ClassVar[dict[str, Any]] = {"target_subset": None}  # the algorithm's options that it has
