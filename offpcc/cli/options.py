@@ -452,8 +452,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "required": False,
         "default": Path("report"),
         "metavar": "NAME|FOLDER",
-        "help": "Write NAME.md, NAME.png and NAME.json, or report.md and so on into a folder that exists. The default "
-        "is report.",
+        "help": "Write NAME.md, NAME.tex (tables), NAME.png and NAME.json, or report.md and so on into a folder that "
+        "exists. The default is report.",
     },
     "report --track": {"help": "Also log the table, the figure and the JSON file to Weights & Biases, as one run."},
     "board folder": {"nargs": "+", "help": "Show the runs in these folders: of runs, algorithms or environments."},

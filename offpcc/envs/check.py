@@ -214,7 +214,7 @@ class End(NamedTuple):
     episode_return: float
     terminated: bool
     truncated: bool
-    is_decided: bool  # only the last step brought a reward
+    is_decided: bool  # only the last step brought a reward, if any did
 
 
 def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
@@ -410,8 +410,8 @@ class Rollout:
             self.num_steps, self.length = self.num_steps + 1, self.length + 1
             self._add_reward(event)
         if event.terminated or event.truncated:
-            is_decided = self._return != 0.0 and event.reward == self._return
-            self.ends.append(End(self.length, self._return, event.terminated, event.truncated, bool(is_decided)))
+            is_decided = bool(np.all(event.reward == self._return))
+            self.ends.append(End(self.length, self._return, event.terminated, event.truncated, is_decided))
         self._add_observation(event)
 
     def _add_reward(self, event: Event) -> None:
@@ -526,11 +526,12 @@ def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Find
     )
     # Tasks with episodes of one step are valid: a time limit has nothing to cut there.
     for length in {limit, ends[0].length} - {None, 1}:
-        of_length = [end for end in ends if end.length == length]
+        of_length = [end for end in ends if end.length == length and np.isfinite(end.episode_return)]
         is_suspect = length == limit or len(of_length) == len(ends)
         # If only the last step brings a reward, the end belongs to the task. An example is a choice after a corridor of
         # fixed length.
-        is_decided = has_decks or all(end.is_decided for end in of_length)
+        has_rewards = any(end.episode_return for end in of_length)
+        is_decided = has_decks or (has_rewards and all(end.is_decided for end in of_length))
         if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not is_decided:
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
             return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)

@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import inspect
+import re
 import sys
 import warnings
 import weakref
@@ -253,8 +254,10 @@ def make(
             except signals.ANYTHING as error:
                 signals.pass_on(error)
                 wrapper = getattr(wrap, "__name__", wrap)
+                lacks = re.search(r"missing \d+ required \S+ arguments?: '(\w+)'", str(error))
+                remedy = f"bind {wrapper}.{lacks[1]}" if lacks else "correct make.wrappers"
                 raise UnsuitableEnvironment(
-                    f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; correct make.wrappers"
+                    f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; {remedy}"
                 ) from error
         _check_actions(name, env.action_space)
         env = _with_vectors(name, env)

@@ -234,6 +234,28 @@ class Report:
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
 
+    def as_latex(self) -> str:
+        """Return the interquartile means as a LaTeX table (booktabs), with a row for each task and its best in bold."""
+        what = "best test of each run" if self.test == "best" else "last test that all runs have"
+        unit = f"scores normalised {self.normalise}" if self.normalise else "returns"
+        seeds = range_of([number for entry in self.entries for number in entry.num_seeds])
+        names = list(dict.fromkeys(entry.name for entry in self.entries))
+        lines = [
+            f"% IQM of {unit}, {what}; {LEVEL:.0%} intervals by the stratified bootstrap over runs; seeds: {seeds}.",
+            *(f"% Warning: {warning}." for warning in self.warnings),
+            "% It needs the package booktabs.",
+            rf"\begin{{tabular}}{{l{'c' * len(names)}}}",
+            r"\toprule",
+            rf"{' & '.join(['task', *map(_in_latex, names)])} \\",
+            r"\midrule",
+        ]
+        for task in sorted(self.scopes, key=lambda task: task == ALL_TASKS):
+            found = {entry.name: entry.statistics["iqm"] for entry in self.entries if entry.task == task}
+            best, form = max(estimate.value for estimate in found.values()), self._format(task)
+            cells = [_latex_cell(found[name], form, best) if name in found else "--" for name in names]
+            lines.append(rf"{' & '.join([_in_latex(task), *cells])} \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
     def _main_table(self, what: str) -> str:
         columns = {"iqm": f"IQM, {what}", "mean": "mean", "median": "median"}
         if self.normalise:
@@ -584,6 +606,19 @@ def range_of(numbers: Sequence[int]) -> str:
 def _cell(estimate: Estimate, seeds: str, form: str) -> str:
     value, low, high = (f"{number:{form}}" for number in estimate)
     return f"{value} ({seeds})" if math.isnan(estimate.low) else f"{value} [{low}, {high}] ({seeds})"
+
+
+def _latex_cell(estimate: Estimate, form: str, best: float) -> str:
+    value, low, high = (f"{number:{form}}" for number in estimate)
+    shown = rf"\textbf{{${value}$}}" if estimate.value == best else f"${value}$"
+    return shown if math.isnan(estimate.low) else rf"{shown} {{\scriptsize $[{low}, {high}]$}}"
+
+
+def _in_latex(text: str) -> str:
+    """Return text with LaTeX's special characters escaped."""
+    known = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    known |= {character: f"\\{character}" for character in "&%$#_{}"}
+    return "".join(known.get(character, character) for character in text)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -72,7 +72,7 @@ from offpcc.utils.paths import as_path, shown, why_no_folder
 from offpcc.utils.rng import same_global_generators, seed_global_generators
 
 Test = Annotated[str, one_of(("last", "best"))]
-REPORT_SUFFIXES = (".png", ".md", ".json")
+REPORT_SUFFIXES = (".png", ".md", ".tex", ".json")
 
 
 @dataclass(frozen=True)
@@ -609,8 +609,8 @@ def report(
 
     Args:
         folders: folders of runs, algorithms or environments, or one of them.
-        out: the name of the files: its table (.md), its figure (.png) and its values (.json). A folder that exists gets
-            ``report.md`` and so on. None writes nothing.
+        out: the name of the files: its table (.md), a table of the interquartile means for LaTeX (.tex), its figure
+            (.png) and its values (.json). A folder that exists gets ``report.md`` and so on. None writes nothing.
         baseline: an algorithm of the table, with which the others are compared.
         normalise: "d4rl" for D4RL's references, "minmax" for the worst and the best run of each task, a TOML or JSON
             file with a line such as ``"pendulum-p-v0" = [-1500, -150]``, or such a dictionary. Returns of several tasks
@@ -640,6 +640,7 @@ def report(
             files[".png"].parent.mkdir(parents=True, exist_ok=True)
             draw_report(found, files[".png"])
             write_text(files[".md"], table)
+            write_text(files[".tex"], found.as_latex())
             write_json(files[".json"], values)
     if announce is not None:
         announce(table)
@@ -647,7 +648,7 @@ def report(
 
 
 def files_of_report(out: Path, option: str) -> dict[str, Path]:
-    """Return the three files of a report by suffix; raise if one cannot be written."""
+    """Return the files of a report by suffix; raise if one cannot be written."""
     name = out / "report" if out.is_dir() else out
     name = name.with_suffix("") if name.suffix in REPORT_SUFFIXES else name
     files = {suffix: name.with_name(name.name + suffix) for suffix in REPORT_SUFFIXES}

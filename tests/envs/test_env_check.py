@@ -684,6 +684,27 @@ def test_a_task_that_its_last_step_decides_is_no_time_limit():
     assert levels["episodes"] in (OK, NOTE)
 
 
+@pytest.mark.parametrize(
+    ("rewards", "checks"),
+    [((0.0, 1.0), []), ((0.0,), ["episodes"]), ((1.0,), []), ((0.0, float("nan")), ["reward"])],
+)
+def test_a_task_of_fixed_length_is_decided_by_its_last_step_alone(rewards, checks):
+    class Fixed(Healthy):
+        """Ends after ten steps. The rewards of the last step take turns."""
+
+        def reset(self, *, seed=None, options=None):
+            self.count, self.games = 0, getattr(self, "games", -1) + 1
+            return super().reset(seed=seed, options=options)
+
+        def step(self, action):
+            observation, _, _, _, info = super().step(action)
+            self.count += 1
+            reward = rewards[self.games % len(rewards)] if self.count == 10 else 0.0
+            return observation, reward, self.count == 10, False, info
+
+    assert [finding.check for finding in offpcc.check_env(Fixed, steps=200).of(FAULT)] == checks
+
+
 def test_python_checks_an_environment_without_a_name():
     found = offpcc.check_env(lambda: gymnasium.wrappers.TimeLimit(Healthy(), 20), steps=100)
     assert found.verdict.endswith("no fault") and not found.of(FAULT)

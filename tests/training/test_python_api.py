@@ -1370,3 +1370,21 @@ def test_threads_read_bindings_one_after_the_other(tmp_path):
     for steps, words in ((0, "then_env_steps is 0, but the learner has gone on"), (-1, "load.then_env_steps is -1")):
         with pytest.raises(UserError, match=words):
             offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=steps)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_image_gives_one_action_in_every_form_and_other_numbers_are_refused(last):
+    shape = (30, 28, 3) if last else (3, 30, 28)
+    images, actions = gymnasium.spaces.Box(0, 255, shape, np.uint8), gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    agent = offpcc.Agent(ALGORITHMS["csac"](images, actions, seed=1))
+    image = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    expected = agent.act(image)
+    for same in (image.astype(np.int64), image.tolist(), torch.as_tensor(image), image.astype(np.float32) / 255.0):
+        agent.reset()
+        np.testing.assert_allclose(agent.act(same), expected, atol=1e-6)
+    agent.reset(num_envs=2)
+    np.testing.assert_allclose(agent.act(np.stack([image] * 2).astype(np.int32)), np.stack([expected] * 2), atol=1e-6)
+    agent.reset()
+    for other in (image.astype(np.float32), 4 * image.astype(int), -image.astype(int), np.full(shape, np.nan)):
+        with pytest.raises(ValueError, match=r"act got an image of \w+ from \S+ to \S+; give uint8 from 0 to 255"):
+            agent.act(other)

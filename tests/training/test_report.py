@@ -17,7 +17,7 @@ import offpcc
 from offpcc.cli.main import main
 from offpcc.training import report_figure, seed_statistics
 from offpcc.training.loggers import wandb_logger
-from offpcc.training.report import STATISTICS, _improvement, make_report
+from offpcc.training.report import STATISTICS, _improvement, _in_latex, make_report
 from offpcc.utils.errors import UserError
 
 TASKS = ("a-v0", "b-v0")
@@ -180,7 +180,7 @@ def test_the_files_and_their_values(results, capsys):
     words = ["report", "runs", "--baseline", "sac", "--normalise", "refs.toml", "--out", "out/mine"]
     Path("refs.toml").write_text('"a-v0" = [-1, 1]\n"b-v0" = [0, 2]\n')
     assert main(words) == 0
-    assert {file.name for file in Path("out").iterdir()} == {"mine.md", "mine.png", "mine.json"}
+    assert {file.name for file in Path("out").iterdir()} == {"mine.md", "mine.tex", "mine.png", "mine.json"}
     printed = capsys.readouterr().out
     assert Path("out/mine.md").read_text() in printed
     assert "P(better than sac)" in printed
@@ -272,6 +272,27 @@ def test_every_cell_has_its_number_of_seeds_and_every_run_is_a_thin_line(results
     panels = [axes for axes in drawn[0].axes if axes.get_title(loc="left").split("\n")[-1].startswith("IQM against")]
     thin = [sum(line.get_linewidth() == 0.6 for line in axes.lines) for axes in panels]
     assert thin == [19, 19, 9, 9, 10, 10]  # against steps and time: all tasks, then each
+
+
+def test_the_latex_table_has_a_row_per_task_and_the_best_in_bold(results):
+    report = make_report([results], normalise="minmax")
+    lines = report.as_latex().splitlines()
+    body = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    names = [name.strip() for name in lines[lines.index(r"\toprule") + 1].rstrip("\\ ").split("&")]
+    assert [line.split(" & ")[0] for line in body] == ["a-v0", "b-v0", "all tasks"]
+    values = {(entry.task, entry.name): entry.statistics["iqm"] for entry in report.entries}
+    for line in body:
+        task, *cells = line.removesuffix(r" \\").split(" & ")
+        best = max(names[1:], key=lambda name: values[task, name].value)
+        for name, cell in zip(names[1:], cells, strict=True):
+            value, low, high = (f"{number:.3f}" for number in values[task, name])
+            shown = rf"\textbf{{${value}$}}" if name == best else f"${value}$"
+            assert cell == rf"{shown} {{\scriptsize $[{low}, {high}]$}}"
+    assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{tabular}{lcc}")])
+
+
+def test_special_characters_are_escaped_in_latex():
+    assert _in_latex(r"td3_bc, gamma=50% {a} \x") == r"td3\_bc, gamma=50\% \{a\} \textbackslash{}x"
 
 
 def test_few_seeds_and_several_units_are_told(results):

@@ -91,7 +91,8 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
     is_spike = num_ended > len(others) or num_ended >= OFTEN * max(usual, 1.0)
     is_limit = longest in (limit, max_episode_steps(data.name))
     # If all episodes last one step, no time limit has cut them: the task takes one step.
-    if longest > 1 and num_ended > 1 and terminated[is_longest].all() and (is_spike or is_limit):
+    ends_there = longest > 1 and num_ended > 1 and terminated[is_longest].all() and (is_spike or is_limit)
+    if ends_there and not _are_decided(data, is_longest):
         text = f"{num_ended:,} episodes last {longest:,} steps, none longer, and all of these are terminals"
         return Finding("limit", FAULT, f"a time limit recorded as the task's end? {text}", TRUNCATE)
     if limit is not None and longest > limit:
@@ -104,6 +105,12 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
         return Finding("limit", NOTE, text, "the recorder dropped their last step; returns lack one reward")
     text = f"the longest episode has {longest:,} steps, and does not end in a time limit that is recorded as a terminal"
     return Finding("limit", OK, text)
+
+
+def _are_decided(data: Dataset, chosen: Array) -> bool:
+    """Check whether rewards come in the last step alone. Then the episodes' end belongs to the task."""
+    last = data.rewards[data.stops[chosen] - 1]
+    return bool(last.any() and (data.returns[chosen] == last).all())
 
 
 def followed(data: Dataset, motion: Motion) -> list[Finding]:

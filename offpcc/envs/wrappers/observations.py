@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from offpcc.config.validation import MOST_PARTS, NumParts, check_arguments, rules_of
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
-from offpcc.utils.spaces import STATE, channels_last
+from offpcc.utils.spaces import STATE, channels_first, channels_last
 
 
 class Hiding(gym.ObservationWrapper[Any, Any, Any]):
@@ -204,17 +204,16 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
 class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Shows the last `num` observations together, oldest first. Zeros replace observations before the first one.
 
-    Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) become (num * c,
-    h, w), so images must have their channels first. The bounds include zero. In Gymnasium's FrameStackObservation, they
-    may not.
+    Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) or (h, w, c)
+    become (num * c, h, w). The bounds include zero. In Gymnasium's FrameStackObservation, they may not.
 
     Args:
         env: An environment whose observation is a Box.
         num: The number of observations to show, including the current one.
 
     Raises:
-        ValueError: `num` is less than 1 or more than 1,000, the observation is not a Box, or it is an image with its
-            channels last.
+        ValueError: `num` is less than 1 or more than 1,000, the observation is not a Box, or height and width would
+            be taken for the channels of the stacked image.
     """
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
@@ -224,8 +223,10 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
             raise ValueError(f"num must be from 1 to {MOST_PARTS}, not {num}")
         self.num = num
         space = box(env.observation_space, self)
-        if len(space.shape) == 3 and space.shape[2] < min(space.shape[:2]):
-            raise ValueError(f"images must be (channels, height, width), not {space.shape}; transpose them first")
+        self._frame_shape = space.shape
+        if len(space.shape) == 3 and channels_last(space.shape):
+            low, high = (channels_first(bound, space.shape) for bound in (space.low, space.high))
+            space = Box(low, high, dtype=space.dtype.type)
         if len(space.shape) == 3 and channels_last(stacked := (num * space.shape[0], *space.shape[1:])):
             raise ValueError(f"images {stacked} would be taken for (height, width, channels); swap height and width")
         low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
@@ -245,7 +246,8 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         return self._append(observation), reward, terminated, truncated, info
 
     def _append(self, observation: Array) -> Array:
-        self._recent = [*self._recent[1:], np.array(observation)]  # a copy: some environments reuse one array
+        frame = channels_first(observation, self._frame_shape) if len(self._frame_shape) == 3 else observation
+        self._recent = [*self._recent[1:], np.array(frame)]  # a copy: some environments reuse one array
         return np.concatenate(self._recent)
 
 

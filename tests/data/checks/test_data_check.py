@@ -476,6 +476,17 @@ def test_chance_is_no_time_limit():
     assert finding.level == FAULT
 
 
+@pytest.mark.parametrize("last", [1.0, 0.0])
+def test_a_task_of_fixed_length_that_its_last_step_decides_has_no_time_limit(last):
+    given = recorded(40)
+    one_long_walk(given)
+    given["terminals"] = np.arange(len(given["rewards"])) % 10 == 9
+    given["rewards"] = np.where(given["terminals"], last, 0.0).astype(np.float32)
+    given["rewards"][9::30] = 0.0  # not each of them succeeds
+    found = odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
+    assert [finding.level for finding in found] == ([] if last else [FAULT])
+
+
 def test_episodes_that_all_fell_before_the_limit_are_no_time_limit():
     given = recorded(60)
     ended = [i for i, end in enumerate(last_rows(given)) if given["terminals"][end]]

@@ -1,9 +1,12 @@
+import functools
+
 import numpy as np
 import pytest
 from counting import Counter, action, shown
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TimeLimit
 
+import offpcc
 from offpcc.envs.wrappers import (
     Concatenate,
     DropIndices,
@@ -15,6 +18,7 @@ from offpcc.envs.wrappers import (
     UnitAction,
     num_stacked,
 )
+from offpcc.utils.errors import UserError
 
 
 def test_previous_action_is_clipped_and_starts_at_zero():
@@ -99,10 +103,29 @@ def test_stacked_observations_stay_as_they_were():
     np.testing.assert_array_equal(shown(Concatenate(OneArray(), 3), 5), shown(Concatenate(Counter(), 3), 5))
 
 
-def test_images_whose_channels_come_last_are_not_stacked():
-    with pytest.raises(ValueError, match=r"\(channels, height, width\)"):
-        Concatenate(Counter(Box(0, 255, (40, 40, 3), np.uint8)), 2)
-    assert Concatenate(Counter(Box(0, 255, (3, 40, 40), np.uint8)), 2).observation_space.shape == (6, 40, 40)
+def test_images_are_stacked_along_their_channels_in_either_order():
+    class Pictures(Counter):
+        """Shows random images, channels first or last."""
+
+        def __init__(self, is_last):
+            super().__init__(Box(0, 255, (30, 28, 3) if is_last else (3, 30, 28), np.uint8))
+            self.is_last, self.draw = is_last, np.random.default_rng(0)
+
+        def observe(self):
+            image = self.draw.integers(0, 256, (3, 30, 28), np.uint8)
+            return np.moveaxis(image, 0, -1) if self.is_last else image
+
+    first, last = (Concatenate(Pictures(is_last), 2) for is_last in (False, True))
+    assert first.observation_space == last.observation_space
+    assert first.observation_space.shape == (6, 30, 28)
+    np.testing.assert_array_equal(shown(first, 4), shown(last, 4))
+    agent = offpcc.CSAC(lambda: Pictures(True), make={"wrappers": [functools.partial(Concatenate, num=2)]})
+    assert agent.algorithm.space_shape == (6, 30, 28)
+
+
+def test_a_missing_argument_of_a_wrapper_is_named_with_its_binding():
+    with pytest.raises(UserError, match=r"missing 1 required positional argument: 'num'.*; bind Concatenate.num"):
+        offpcc.make("pendulum-v0", wrappers=[Concatenate])
 
 
 def test_keep_indices_keeps_numbers_and_bounds():
