@@ -147,7 +147,7 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
     if not skipped:
         return
     if epoch is None or skipped < number:
-        those = "last" if epoch is None else f"epoch {epoch:,}'s"
+        those = "the last" if epoch is None else f"epoch {epoch:,}'s"
         message = f"{skipped:,} of {those} {number:,} updates were skipped, because they met NaN or infinity"
         print_to_stderr(message)
         return

@@ -752,7 +752,7 @@ def read_model(file: Path) -> dict[str, Any]:
     """
     content = read_tensors(file, "model", FORMAT, needs_seal=True)
     if not isinstance(content.get("class"), dict) or not isinstance(content.get("facts"), dict):
-        raise FileError(f"{file} does not hold what a model does", "put it back from a copy")
+        raise FileError(f"{file} does not have the content of a model", "put it back from a copy")
     return content
 
 
@@ -770,7 +770,7 @@ def model_of(content: Mapping[str, Any], file: str | Path, device: str | torch.d
         bounds = content["action_range"]
         model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise FileError(f"{file} does not hold what a model does", "put it back from a copy") from error
+        raise FileError(f"{file} does not have the content of a model", "put it back from a copy") from error
     model.facts = content["facts"]
     if model.facts.get("rule"):
         model.set_rule(model.facts["rule"])

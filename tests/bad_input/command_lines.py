@@ -289,7 +289,7 @@ OTHER_COMMANDS = [
     ("evaluate results/pendulum-p-v0/sac/1 --forever --fqe_updates 5", "--fqe_updates", "leave it out"),
     ("evaluate results/pendulum-p-v0/sac/1 --forever --episodes 0", "--episodes"),
     ("zoo list --out new", "--out new", "leave it out"),
-    ("ACTOR --resume --init results/pendulum-p-v0/sac/1", "--init", "began without it", "leave it out"),
+    ("ACTOR --resume --init results/pendulum-p-v0/sac/1", "--init", "began without --init", "leave it out"),
     ("collect", "missing: --env"),
     ("collect --recipe d4rl --env pendulum-v0 --steps 5 --out swings.hdf5", "swings.hdf5 is a file, not a folder"),
     ("COLLECT --steps 0", "'0'"),

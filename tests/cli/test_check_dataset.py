@@ -137,7 +137,7 @@ def wordy(file):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (truncated, "is damaged or not whole"),
+        (truncated, "is damaged or incomplete"),
         (emptied, "is empty"),
         (keyless, "rewards missing; found: actions, observations, terminals, timeouts; rename them, or in Python"),
         (uneven, "799 rewards, but 800 observations"),

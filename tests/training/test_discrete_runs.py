@@ -111,7 +111,7 @@ def test_choices_begin_where_the_environment_says():
     with pytest.raises(UserError, match="actions reach from 3 to 4, but there are the actions 0 to 1 only"):
         data.choices((0, 1))
     pairs = offpcc.Dataset.from_arrays(actions=np.array([[0, 1]] * 6), **given)
-    with pytest.raises(UserError, match="actions are 2 whole numbers each, but a discrete action is one"):
+    with pytest.raises(UserError, match="each action has 2 whole numbers, but a discrete action is one"):
         pairs.choices()
 
 

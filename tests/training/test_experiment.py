@@ -323,7 +323,7 @@ def test_a_lack_of_memory_while_learning_is_told_and_no_other_error_is_taken_for
     with pytest.raises(told) as caught:
         learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=5, update_after=2, num_test_episodes_per_epoch=0)
     if told is UserError:
-        assert "takes more memory than there is" in caught.value.message and "lower the sizes" in caught.value.message
+        assert "needs more memory than is free" in caught.value.message and "lower the sizes" in caught.value.message
     else:
         assert str(error) in str(caught.value)
 

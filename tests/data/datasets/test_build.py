@@ -182,4 +182,4 @@ def test_float_images_that_are_not_scaled_are_told(factor, dtype, is_told):
         observations=frames, actions=np.zeros((20, 1)), rewards=np.zeros(20), terminations=np.arange(20) == 19,
         truncations=np.zeros(20, bool),
     )  # fmt: skip
-    assert any("give uint8, which they divide by 255" in notice.text for notice in data.notices) == is_told
+    assert any("give uint8, which networks divide by 255" in notice.text for notice in data.notices) == is_told

@@ -209,7 +209,9 @@ def test_a_damaged_file_gets_one_message(tmp_path, name, value, message):
 
 def test_an_episode_without_steps_is_refused(tmp_path):
     path = dump(tmp_path / "data.h5", episodes(lengths=[3, 0, 2]))
-    with pytest.raises(UserError, match="0 rows in rewards_1; an episode has a row per step in each, one at least"):
+    with pytest.raises(
+        UserError, match="0 rows in rewards_1; each array must have one row per step, and at least one row"
+    ):
         read_dataset_file(path)
 
 
