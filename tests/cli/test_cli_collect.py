@@ -293,7 +293,7 @@ def test_a_damaged_recording_is_refused_as_a_whole(here, monkeypatch):
     content[(start := content.rfind(b"EPIS", 0, len(content) // 3)) + 100] ^= 1  # in the first episode
     log.write_bytes(content)
     with pytest.raises(
-        UserError, match=rf"is damaged at byte {start:,}, .* keep the 0 episodes .* after `truncate -s {start} "
+        UserError, match=rf"is damaged at byte {start:,}, .* run `truncate -s {start} .*`, which keeps the 0 episodes"
     ):
         run(resume=True)
     assert log.read_bytes() == content

@@ -296,7 +296,7 @@ def test_an_actor_of_an_older_format_is_refused_in_one_message(tmp_path, older):
     with pytest.raises(UserError) as caught:
         offpcc.Agent.load(file)
     assert caught.value.message == (
-        f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use "
+        f"{file} has format {older}, but this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use "
         f"commit 4e6c498, the last one that reads it, or train again"
     )
 

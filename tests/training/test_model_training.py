@@ -393,7 +393,7 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 def test_shapes_that_do_not_fit_are_refused():
     model = small(linear_data()).model
-    with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give \(B, 2\)"):
+    with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give the shape \(B, 2\)"):
         model.step(np.zeros(2), np.zeros((1, 2)))
     with pytest.raises(UserError, match="give data of the same environment"):
         model_quality(model, linear_data(constant=True).rows)

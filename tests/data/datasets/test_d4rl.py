@@ -252,7 +252,7 @@ def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told, 
 
 def test_a_page_in_the_place_of_the_file_is_not_kept(server, folders):
     server.files[ASKED] = b"<html>please log in</html>"
-    assert_nothing_came(folders, "no HDF5 file")
+    assert_nothing_came(folders, "is not HDF5")
 
 
 def test_a_name_that_the_mirror_does_not_have_is_told(server, folders):
@@ -310,7 +310,7 @@ def test_a_failed_download_leaves_the_old_file(server, tmp_path):
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"rewards": "none"}, "rewards holds <U4, no numbers"),
+        ({"rewards": "none"}, "rewards holds <U4, not numbers"),
         ({"rewards": 1.0}, "0 rewards, but 50 observations"),
         ({"actions": np.zeros((49, 1))}, "49 actions, but 50 observations"),
         ({"rewards": np.zeros((50, 2))}, r"rewards of shape \(50, 2\)"),

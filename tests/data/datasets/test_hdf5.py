@@ -169,7 +169,7 @@ def test_missing_keys_are_named_with_those_found(tmp_path, file):
         ({"rewards": np.zeros(249)}, "249 rewards, but 250 observations"),
         ({"actions": np.where(np.arange(250) == 9, np.inf, 0)[:, None]}, "actions[9, 0] is inf"),
         ({"observations": np.zeros(250)}, "observations of shape (250,)"),
-        ({"rewards": np.array([b"1.0"] * 250)}, "rewards holds |S3, no numbers"),
+        ({"rewards": np.array([b"1.0"] * 250)}, "rewards holds |S3, not numbers"),
     ],
 )
 def test_bad_columns_get_one_message(tmp_path, file, changed, message):
@@ -253,7 +253,7 @@ def test_what_is_no_array_is_refused(tmp_path, item, message):
     "content, message",
     [
         (b"", "is empty"),
-        (b"12345", "neither HDF5 nor NPZ; was it written"),
+        (b"12345", "neither HDF5 nor NPZ; was the file written"),
         (b"\n<!DOCTYPE html><html>not here</html>", "a web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "git lfs pull"),
         (b"PK\x03\x04 and then nothing", "damaged or incomplete"),

@@ -331,7 +331,7 @@ def test_single_texts_are_read_and_many_of_any_length_are_not(path):
     for name in ("many", "lists"):
         with pytest.raises(UserError, match=f"metadata/{name} holds texts or lists of any length"):
             metadata[name]
-    with pytest.raises(UserError, match="metadata/nothing holds nothing"):
+    with pytest.raises(UserError, match="metadata/nothing holds no value"):
         metadata["nothing"]
 
 
@@ -347,7 +347,7 @@ def test_attributes_of_the_file_are_metadata_and_checked_alike(path):
     assert sorted(metadata) == ["deep/seed", "env", "large", "many", "seen_through", "size"]
     assert (metadata["env"], metadata["size"], metadata["deep/seed"]) == ("Hopper-v4", 3, 3)
     assert recorded_in(metadata) == "Hopper-v4"
-    with pytest.raises(UserError, match="the attribute seen_through holds nothing"):
+    with pytest.raises(UserError, match="the attribute seen_through holds no value"):
         recorded_wrappers(metadata, "mine")
     with h5py.File(path, "a") as file:
         file.attrs["env"] = file.attrs["large"]
