@@ -310,7 +310,7 @@ OTHER_COMMANDS = [
     ("COLLECT --out zero.hdf5 --resume", "zero.hdf5"),
     ("COLLECT --out ~ghost/new.hdf5", "~ghost"),
     (f"COLLECT --out {LONG}.hdf5", "ile name too long"),
-    ("COLLECT --out swings.hdf5 --resume", "swings.hdf5", "no recording"),
+    ("COLLECT --out swings.hdf5 --resume", "swings.hdf5", "not a recording"),
     ("COLLECT --actor nobody", "nobody", "random"),
     ("COLLECT --actor ''", "''", "random"),
     ("COLLECT --actor empty", "no saved actor"),
