@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
 
         raise no_attribute("offpcc", name, "module 'offpcc'")
 
-    if name == "make":  # D4RL's tasks read their data sets through it
+    if name == "make":  # D4RL's tasks read their datasets through it
         importlib.import_module("offpcc.data.datasets.load")
     return getattr(importlib.import_module(_HOMES[name]), name)
 

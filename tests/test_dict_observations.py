@@ -791,7 +791,9 @@ def test_the_space_of_a_file_can_be_given(tmp_path):
     again = offpcc.data.load_dataset(tmp_path / "whole.hdf5")
     assert again.observation_space.is_like(data.observation_space)
     np.savez(tmp_path / "flat.npz", observations=np.zeros((300, 2)), **facts, **ends)
-    with pytest.raises(UserError, match=r"flat.npz: observations are no group of entries; leave observation_space out"):
+    with pytest.raises(
+        UserError, match=r"flat.npz: observations are not a group of entries; leave observation_space out"
+    ):
         offpcc.data.load_dataset(tmp_path / "flat.npz", observation_space=space)
 
 
@@ -841,7 +843,7 @@ def test_data_without_its_wrappers_are_refused_where_the_environment_has_some():
             "gymnasium.FilterObservation.filter_keys = ['camera', 'place', 'mirrored']",
         ],
     )
-    with pytest.raises(UserError, match="does not say through which wrappers"):
+    with pytest.raises(UserError, match="does not say with which wrappers"):
         offpcc.build(dict_task.NAME, "cbc", dataset=data)
 
 
@@ -851,7 +853,7 @@ def test_mappings_are_for_observations_and_for_both_of_them():
     from_arrays = offpcc.Dataset.from_arrays
     with pytest.raises(UserError, match="actions is a mapping"):
         from_arrays(observations=vectors, actions={"arm": np.zeros((4, 2))}, **steps)
-    with pytest.raises(UserError, match="one has entries by key"):
+    with pytest.raises(UserError, match="only one of observations and next_observations"):
         from_arrays(observations=vectors, next_observations=entries, actions=np.zeros((4, 2)), **steps)
     with pytest.raises(UserError, match="one array, but the observation space is a Dict"):
         space = spaces.Dict(x=spaces.Box(-1, 1, (12,)))

@@ -40,7 +40,7 @@ PLACES = [
     (f"{RUN}/run.json", RESUME, 0, "going on in"),
     (f"{RUN}/run.json", f"evaluate {RUN} --episodes 1", 0, "return over"),
     (f"{RUN}/checkpoint.pt", RESUME, 0, "the run continues from the checkpoint before it"),
-    (f"{RUN}/checkpoint_parts/PART", RESUME, 2, "is not a file of its own"),
+    (f"{RUN}/checkpoint_parts/PART", RESUME, 2, "is not a regular file"),
     (f"{RUN}/actor_best.pt", f"evaluate {RUN}/actor_best.pt --env pendulum-p-v0 --episodes 1", 2, "actor_best.pt"),
     (f"{RUN}/actor_best.pt", f"evaluate {RUN} --episodes 1", 0, "actor_last.pt"),
     (f"{RUN}/actor_best.pt", f"collect --env pendulum-p-v0 --actor {RUN} --steps 9 --out a.hdf5", 0, "actor_last.pt"),

@@ -56,10 +56,10 @@ class Agent:
         self.action_space = algorithm.action_space if action_space is None else action_space
         is_discrete = isinstance(self.action_space, spaces.Discrete)
         if not is_discrete and not (isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()):
-            known = "an actor of an older offpcc has none" if action_space is None else action_space
+            known = "the actor's file of an older offpcc has no bounds" if action_space is None else action_space
             raise UserError(
-                f"the agent needs the bounds of its environment's actions ({known}); give a Box that has them, such as "
-                f'Agent.load("actor.pt", action_space=env.action_space)'
+                f"the agent needs the bounds of its environment's actions ({known}); give a Box with these bounds, "
+                f'such as Agent.load("actor.pt", action_space=env.action_space)'
             )
         size, whose = action_size(self.action_space), algorithm.action_space
         if size != algorithm.action_dim or is_discrete is not isinstance(whose, spaces.Discrete):
@@ -138,7 +138,9 @@ class Agent:
             call = "observation, info = env.reset()"
             if len(observation) > 2:
                 call = "observation, reward, terminated, truncated, info = env.step(action)"
-            raise ValueError(f"act got all that the environment returns, but needs its observation: {call}")
+            raise ValueError(
+                f"act got the whole return value of the environment, but needs only the observation: {call}"
+            )
         rows, packed = len(self._is_first), getattr(self.algorithm, "packed", None)
         if isinstance(observation, Mapping):
             if packed is None:
@@ -279,7 +281,7 @@ def check_device(name: str | torch.device, option: str) -> torch.device:
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError("offpcc runs on cpu and cuda")
         if device.type == "cpu" and device.index:
-            raise RuntimeError("there is one cpu, whatever its cores")
+            raise RuntimeError("there is one cpu device for all cores")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         raise UserError(

@@ -139,8 +139,8 @@ def check_actions(
             algorithm.is_discrete and are_recorded
         )
         raise UserError(
-            f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} ones; choose "
-            f"{other_kind(algorithm)}, or another algorithm for these{hint}"
+            f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} actions; choose "
+            f"{other_kind(algorithm)}, or another algorithm for these actions{hint}"
         )
 
 
@@ -265,7 +265,7 @@ class Construction:
         if clip_rewards and self.reads_returns:
             raise UserError(
                 f"{type(self).__name__}.clip_rewards is True, but {type(self).__name__} also reads the returns of "
-                f"episodes, which are not clipped; leave it out, or bind reward_scale"
+                f"episodes, which are not clipped; leave clip_rewards out, or bind reward_scale"
             )
         if isinstance(observation_space, spaces.Dict):
             observation_space = PackedDict(observation_space)
@@ -313,8 +313,8 @@ class Construction:
         owner, wanted, has_state = type(self).__name__, options.critic_inputs, self.privileged is not None
         if not has_state and wanted in ("state", "history+state"):
             raise UserError(
-                f"{owner}.critic_inputs is {wanted!r}, but there is no state; say where it is, as by make.state = "
-                f'"info"'
+                f"{owner}.critic_inputs is {wanted!r}, but there is no state; bind make.state to the place of the "
+                f'state, such as make.state = "info"'
             )
         default = "history+state" if has_state and self.has_critics else "history"
         self.critic_inputs = default if wanted is None else wanted
@@ -329,7 +329,7 @@ class Construction:
         if not self.has_critics:
             fault = "has no critics"
         elif self.acts_by_critics:
-            fault = "chooses its actions by its critics, and an agent that acts has no state"
+            fault = "chooses its actions with its critics, and there is no state when an agent acts"
             remedy = f'remove make.state, or bind {owner}.critic_inputs = "history"'
         if fault:
             raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {owner} {fault}; {remedy}")
@@ -515,8 +515,8 @@ class Construction:
                 raise UserError(f"{error.message}; in place of {own}, choose {other}") from None
             if self.imagination is not None:
                 raise UserError(
-                    f"{owner} learns in a model, which needs vectors, but observations are images or have entries that "
-                    f"are; choose an algorithm without a model, such as ccql"
+                    f"{owner} learns in a model, which needs vectors, but observations are images or have image "
+                    f"entries; choose an algorithm without a model, such as ccql"
                 ) from None
             raise
         dim = self.actor_encoder.dim
@@ -550,10 +550,10 @@ class Construction:
             return
         fault = ""
         if not self.shared_encoder.memoryless:
-            fault = "actor and critics share a memory, which the actor's history alone has to fill"
+            fault = "actor and critics share a memory, which may read the history only"
             remedy = f'choose an algorithm with separate memories, or bind {owner}.critic_inputs = "history"'
         elif self.critic_inputs == "state" and not is_empty(self.shared_encoder):
-            fault = "the critics' loss trains the shared encoder, which they would not read"
+            fault = "the critics' loss trains the shared encoder, but these critics would not read its output"
             remedy = f'bind {owner}.critic_inputs = "history+state"'
         if fault:
             raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {fault}; {remedy}")

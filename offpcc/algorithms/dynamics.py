@@ -151,7 +151,7 @@ class DynamicsModel(nn.Module):
         return self.low.device
 
     def set_rule(self, name: str) -> None:
-        """Take the termination rule of a task or a data set.
+        """Take the termination rule of a task or a dataset.
 
         Raises:
             UserError: no rule is known for it.
@@ -336,7 +336,10 @@ class DynamicsModel(nn.Module):
             wanted = (dim,) if self.history == 1 else (self.history, dim)
             if array.shape[1:] != wanted or array.ndim != len(wanted) + 1 or len(array) != len(observations):
                 shape = ", ".join(map(str, ("B", *wanted)))
-                raise UserError(f"{name} of shape {array.shape} do not fit the model; give ({shape}), equal B in both")
+                raise UserError(
+                    f"{name} of shape {array.shape} do not fit the model; give the shape ({shape}), with the same B "
+                    f"for observations and actions"
+                )
             given.append(array.reshape(len(array), self.history, dim))
         if self.action_range is not None:
             low, high = (np.asarray(bound, np.float32) for bound in self.action_range)

@@ -39,7 +39,7 @@ GIVEN = (
     "returns_to_go",
 )
 IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
-IN_WEIGHTS = "updates do not cause this: resume from a checkpoint, or load other weights"
+IN_WEIGHTS = "this comes from the weights, not from an update: resume from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started
 LARGEST_KEPT = 2**28  # bytes of unchecked batches that the guard may keep; it reports earlier to stay below

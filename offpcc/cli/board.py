@@ -78,7 +78,7 @@ def serve_board(place: Path, port: int | None) -> str:
         return str(server.launch())
     except TensorBoardServerException as error:
         raise UserError(
-            f"the page cannot be served at port {port}: {first_line(error)}; name another --port"
+            f"the page cannot be served at port {port}: {first_line(error)}; give another --port"
         ) from error
 
 

@@ -78,8 +78,8 @@ def record_dataset(
     there = read_finished(file)[1] if file.is_file() and not is_unfinished(file) else 0
     if there > steps:
         raise UserError(
-            f"--steps is {steps:,}, but {file} has {there:,} already; to learn from a part of them, give "
-            f"training a --dataset_fraction"
+            f"--steps is {steps:,}, but {file} has {there:,} already; to learn from a part of these steps, train with "
+            f"--dataset_fraction"
         )
     if minari is not None:
         check_id(minari, "--minari ")
@@ -88,7 +88,9 @@ def record_dataset(
     facts: dict[str, Any] = {"env": name, "seed": seed, "deterministic": deterministic, "epsilon": epsilon}
     facts |= more_facts or {}
     if deterministic and epsilon is not None:
-        raise UserError("--deterministic has no effect with --epsilon, which implies it; leave it out")
+        raise UserError(
+            "--deterministic has no effect with --epsilon, which already implies it; leave --deterministic out"
+        )
     agent: ActorCritic | None = None
     if actor == RANDOM:
         refuse_without_effect(deterministic, device, threads, epsilon)
@@ -130,7 +132,7 @@ def record_dataset(
                 stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
                 raise
         algorithm, settings = advised(name, played_in, agent)
-    print(f"data set {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
+    print(f"dataset {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
     words += ["--config", config or settings]
@@ -274,7 +276,7 @@ def stopped(kept: str) -> str:
 
 
 def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) -> tuple[str, str]:
-    """Return an algorithm and a config for the data set.
+    """Return an algorithm and a config for the dataset.
 
     The algorithm has memory if the actor has memory, or, for random actions, if the task hides something. It has a
     convolutional encoder if observations are images.

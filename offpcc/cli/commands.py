@@ -118,10 +118,10 @@ def run_check(
     """
     if folder is not None:
         if folder.suffix in (".hdf5", ".h5", ".npz"):
-            raise UserError(f"`offpcc check` does not take {folder}; a data set is given by --dataset {folder}")
+            raise UserError(f"`offpcc check` does not take {folder}; give a dataset with --dataset {folder}")
         if not folder.exists():
             refuse_name_of_zoo(folder)
-            raise UserError(f"there is no run {shown(folder)}; an environment is given by --env {folder}")
+            raise UserError(f"there is no run {shown(folder)}; give an environment with --env {folder}")
         unused = {
             "dataset": dataset,
             "dataset_steps": dataset_steps,
@@ -137,7 +137,7 @@ def run_check(
     reject_unused_options("a run's folder", episodes=(episodes, None), json=(json_output, False))
     if model is not None:
         if dataset is None:
-            raise UserError(f"--model {model} is compared with recorded data; name them with --dataset")
+            raise UserError(f"--model {model} is compared with recorded data; give a dataset with --dataset")
         given = {"output": output, "steps": steps, "longest_episode": longest_episode, "dataset_steps": dataset_steps}
         for name, value in given.items():
             if value is not None:
@@ -146,10 +146,14 @@ def run_check(
     if dataset is not None:
         for name, value in {"steps": steps, "longest_episode": longest_episode, "seed": seed}.items():
             if value is not None:
-                raise UserError(f"--{name} {value} has no effect with --dataset, of which all is read; leave it out")
+                raise UserError(
+                    f"--{name} {value} has no effect with --dataset, because the whole dataset is checked; leave it out"
+                )
         return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps)
     if env is None:
-        raise UserError("there is nothing to check; name a run's folder, an environment (--env) or data (--dataset)")
+        raise UserError(
+            "there is nothing to check; give a run's folder, an environment (--env) or a dataset (--dataset)"
+        )
     part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
     reject_unused_options("--dataset", output=(output, None), **part)
     bindings = loading.load_gin_config(config, gin, modules=modules)
@@ -348,7 +352,7 @@ def play_forever(
         Interrupted: the system asked the command to stop, and not the user.
     """
     if len(folder) > 1:
-        raise UserError(f"--forever plays one actor, and {shown(folder[1])} is a second; leave it out")
+        raise UserError(f"--forever plays one actor, but {shown(folder[1])} is a second one; leave the second one out")
     env, file, actor = _load(folder[0], env, config, modules, device, threads)
     shows = render and has_screen()
     print(f"{file} in {add_simulator_version(env)}, until Ctrl-C", flush=True)

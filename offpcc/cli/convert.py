@@ -1,4 +1,4 @@
-"""`offpcc convert`: makes data sets of recorded Atari games."""
+"""`offpcc convert`: makes datasets of recorded Atari games."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_convert(
     buffer_dir: Path | None = None,
     address: str | None = None,
 ) -> int:
-    """Download a part of a recording if it is missing, and write it as a data set.
+    """Download a part of a recording if it is missing, and write it as a dataset.
 
     Args:
         source: "rl-unplugged" or "dqn-replay".
@@ -47,7 +47,7 @@ def run_convert(
         shard_id: number of the part, from 0 on.
         ordered: whether to take the whole episodes of RL Unplugged instead of its shuffled transitions.
         dataset_dir: folder of the recordings; None for the default.
-        buffer_dir: folder of the data sets; None for the default.
+        buffer_dir: folder of the datasets; None for the default.
         address: where to download from; None for the public address.
 
     Raises:
@@ -80,7 +80,7 @@ def run_convert(
         wanted = atari.replay_files(folder / logs, shard_id)
         urls = {name: f"{base}/{logs}/{file.name}" for name, file in wanted.items()}
     if out.exists():
-        print(f"{out} is there already; remove it to convert it again")
+        print(f"{out} exists already; remove it to convert it again")
         return 0
     for name, file in wanted.items():
         if not file.is_file():
@@ -105,7 +105,7 @@ def _download(url: str, file: Path) -> None:
         with download_bar() as bar:
             download_resumed(url, file, bar)
     except signals.Interrupted as stop:
-        stop.message = "stopped; the part that was downloaded is kept, and the same command goes on there"
+        stop.message = "stopped; the downloaded part is kept; the same command continues the download"
         raise
     except DownloadError as error:
         raise UserError(f"{error}; without a connection, put the file at {file}") from None
@@ -140,7 +140,7 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
     print(f"{len(found.action_counts)} actions, with shares of {shares}")
     score = "" if found.mean_score is None else f" of clipped rewards, {found.mean_score:.2f} of the game's"
     print(f"mean return {found.mean_return:.2f}{score}")
-    print(f"data set {out}, {out.stat().st_size:,} bytes")
+    print(f"dataset {out}, {out.stat().st_size:,} bytes")
     algorithm = "cdcql" if is_shuffled else "crdcql"
     words = [
         "--env",

@@ -149,8 +149,8 @@ def print_values(policies: Sequence[Evaluated]) -> None:
         low, high = one.estimate.bounds
         if not low <= one.estimate.value <= high:
             print(
-                f"note: the recorded rewards give values from {low:,.4g} to {high:,.4g}, so that of {one.actor} is "
-                f"wrong: the critics need more updates than {one.estimate.num_updates:,}, or other settings"
+                f"note: the recorded rewards give values from {low:,.4g} to {high:,.4g}, so the value of {one.actor} "
+                f"is wrong: the critics need more updates than {one.estimate.num_updates:,}, or other settings"
             )
     if len({one.estimate.memoryless for one in policies}) > 1:
         print(

@@ -1,4 +1,4 @@
-"""`offpcc collect --model`: records episodes that an actor plays in a learned model, as a data set."""
+"""`offpcc collect --model`: records episodes that an actor plays in a learned model, as a dataset."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def imagine(
         UserError: an argument is invalid, model, data and actor do not fit, or the file cannot be written.
     """
     if dataset is None:
-        raise UserError(f"--model {model} starts its episodes at recorded observations; name the data with --dataset")
+        raise UserError(f"--model {model} starts its episodes at recorded observations; give a dataset with --dataset")
     check_output(out)
     if out.exists():
         raise UserError(f"{out} exists and is not overwritten; name another file, or remove it")
@@ -118,7 +118,7 @@ def imagine(
         with signals.deferred():
             write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
     print_endings(imagination, episodes, steps)
-    print(f"data set {out}")
+    print(f"dataset {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
     words += [word for module in modules for word in ("--import", module)]

@@ -115,7 +115,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         near = similar(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
         if "--dataset" in known and PurePath(unknown[0]).suffix in (".hdf5", ".npz"):
-            advice = f"a data set is given by --dataset {unknown[0]}"
+            advice = f"give a dataset with --dataset {unknown[0]}"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")
     if given[0] == "train" and options.algo is None and options.start_from is None:
         raise UserError("missing: --algo; see `offpcc train --help`")

@@ -101,7 +101,7 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
     """Load the given config, else the config that the run was started with, else that of `default_config`."""
     file: str | Path | None = options.config
     if file == "":
-        raise UserError("--config is empty; name a file, or leave it out for the defaults")
+        raise UserError("--config is empty; give a file, or leave --config out for the defaults")
     if not file and options.start_from and not folder.config.exists():
         folder = RunFolder.at(options.start_from)
     if not file and folder.config.exists():
@@ -157,8 +157,8 @@ def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
     found = [str(path) for path in near if RunFolder.at(path).status()]
     fault = f"there is no run in {folder.path} to resume"
     if found:
-        return f"{fault}, but in {' and '.join(found[:3])}: {missing} is missing; add it"
-    return f"{fault}; to start one, leave --resume out"
+        return f"{fault}, but there is one in {' and in '.join(found[:3])}; add {missing}"
+    return f"{fault}; to start a new run, leave --resume out"
 
 
 def command(

@@ -34,11 +34,11 @@ COMMANDS = {  # the module of each command, and its help
     ),
     "collect": (
         "offpcc.cli.recipe:run_collect",
-        "Record a data set in D4RL's HDF5 format, and in Minari's; or D4RL's five data sets.",
+        "Record a dataset in D4RL's HDF5 format, and in Minari's; or D4RL's five datasets.",
     ),
     "convert": (
         "offpcc.cli.convert:run_convert",
-        "Make a data set of recorded Atari games: of RL Unplugged, or the DQN replay data set. It downloads missing "
+        "Make a dataset of recorded Atari games: of RL Unplugged, or the DQN replay dataset. It downloads missing "
         "recordings.",
     ),
     "export": (
@@ -79,8 +79,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--buffer_dir": {
         "type": arguments.path,
         "metavar": "FOLDER",
-        "help": "Write the data set below this folder. The default is ~/.rl_unplugged/buffers or "
-        "~/.dqn_replay/buffers.",
+        "help": "Write the dataset below this folder. The default is ~/.rl_unplugged/buffers or ~/.dqn_replay/buffers.",
     },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
     "--actor": {
@@ -104,7 +103,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--dataset": {
         "metavar": "DATA",
-        "help": "Check recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
+        "help": "Check recorded data: an HDF5 file, D4RL's name of a dataset, or minari:ID.",
     },
     "--dataset_dir": {
         "type": arguments.path,
@@ -168,7 +167,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--from_data": {
         "metavar": "DATA",
         "help": "Estimate the values of the actors from this recorded data, by fitted Q evaluation: an HDF5 file, "
-        "D4RL's name of a data set, or minari:ID. If there is an environment, episodes are also played, to compare.",
+        "D4RL's name of a dataset, or minari:ID. If there is an environment, episodes are also played, to compare.",
     },
     "--gallery": {
         "type": arguments.file,
@@ -185,7 +184,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--grid": {
         "action": "store_true",
-        "help": "Draw a row of panels for each environment and a column for each data set, with D4RL's scores "
+        "help": "Draw a row of panels for each environment and a column for each dataset, with D4RL's scores "
         "where they are known, and BC as a dashed line.",
     },
     "--hidden_dims": {
@@ -238,7 +237,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Draw this column of progress.csv. The default is test/return.",
     },
     "--members": {"type": arguments.num_networks, "default": 2, "metavar": "N", "help": "Train this many networks."},
-    "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari data set with this id."},
+    "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari dataset with this id."},
     "--init": {
         "type": arguments.path,
         "metavar": "RUN",
@@ -264,7 +263,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--online": {
         "action": "store_true",
-        "help": "Learn online in the task of --env, which is D4RL's name of a data set. The data are not read.",
+        "help": "Learn online in the task of --env, which is D4RL's name of a dataset. The data are not read.",
     },
     "--ordered": {
         "action": "store_true",
@@ -286,7 +285,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--recipe": {
         "action": arguments.ReplacesActor,
         "choices": ["d4rl"],
-        "help": "Train an agent, and make D4RL's five data sets from this one run: random, medium-replay, medium, "
+        "help": "Train an agent, and make D4RL's five datasets from this one run: random, medium-replay, medium, "
         "medium-expert, expert. Leave --actor out then.",
     },
     "--record": {"action": "store_true", "help": "Do not train; record the saved actor as MP4 files."},
@@ -319,7 +318,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--save_dataset": {
         "type": arguments.file,
         "metavar": "FILE.hdf5",
-        "help": "Record every step of training into this file, as a data set.",
+        "help": "Record every step of training into this file, as a dataset.",
     },
     "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
     "--shard_id": {
@@ -380,7 +379,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "source": {
         "choices": ("rl-unplugged", "dqn-replay"),
         "metavar": "rl-unplugged|dqn-replay",
-        "help": "Convert a shard of RL Unplugged, or a part of the DQN replay data set (Dopamine's logs).",
+        "help": "Convert a shard of RL Unplugged, or a part of the DQN replay dataset (Dopamine's logs).",
     },
 }
 TAKES = {  # the options of each command
@@ -410,10 +409,10 @@ TAKES = {  # the options of each command
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
     "train --env": {
         "help": "Learn in this environment: a name of `offpcc envs`, any Gymnasium id, MODULE:ID of your own, or "
-        "D4RL's name of a data set, which names both data and environment."
+        "D4RL's name of a dataset, which names both data and environment."
     },
     "train --dataset": {
-        "help": "Learn from recorded data instead of interaction: an HDF5 file, D4RL's name of a data set, or "
+        "help": "Learn from recorded data instead of interaction: an HDF5 file, D4RL's name of a dataset, or "
         "minari:ID. Then --env is only for tests."
     },
     "train --config": {
@@ -506,7 +505,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "environment. An agent with memory first reads its recorded episode up to the start.",
     },
     "collect --minari": {
-        "help": "Also write the steps as a Minari data set with this id. With --recipe, KIND in the id stands for "
+        "help": "Also write the steps as a Minari dataset with this id. With --recipe, KIND in the id stands for "
         "random, medium and so on, as in pendulum/KIND-v0.",
     },
     "collect --out": {
@@ -525,7 +524,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "collect --resume": {"help": "Continue a recording, or a recipe, that was stopped."},
     "train-model --dataset": {
         "required": True,
-        "help": "Train on recorded data: an HDF5 file, D4RL's name of a data set, or minari:ID.",
+        "help": "Train on recorded data: an HDF5 file, D4RL's name of a dataset, or minari:ID.",
     },
     "train-model --out": {"metavar": "FILE.pt", "help": "Write the model into this file."},
     "train-model --env": {

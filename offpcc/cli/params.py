@@ -110,7 +110,7 @@ def groups(name: str) -> list[HyperparameterGroup]:
     owner = CELLS.get(name) or find_configurable(name)
     if owner is None:
         hint = f"{nearest(name, [*names(), *(cls.__name__ for cls in ALGORITHMS.values())])} `offpcc params`".lstrip()
-        raise UserError(f"nothing that gin can configure is called {name!r}; {hint} lists all names")
+        raise UserError(f"gin can configure no class or function {name!r}; {hint} lists all names")
     found = hyperparameters(owner)
     short = getattr(owner, "__name__", name)
     return [

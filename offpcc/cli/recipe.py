@@ -1,4 +1,4 @@
-"""`offpcc collect`; and its recipe of D4RL, which makes five data sets from one training run.
+"""`offpcc collect`; and its recipe of D4RL, which makes five datasets from one training run.
 
 The kinds are those of Fu et al. 2020 (arXiv:2004.07219), section 4:
 
@@ -74,7 +74,7 @@ def run_collect(
         if model is not None:
             for name in ("minari", "resume", "epsilon"):
                 if options.pop(name):
-                    raise UserError(f"--{name} has no effect with --model, which imagines at once; leave it out")
+                    raise UserError(f"--{name} has no effect on episodes in a model (--model); leave it out")
             return imagine(model, dataset, actor, rollout_length=rollout_length, **options)
         reject_unused_options("--model", dataset=(dataset, None), rollout_length=(rollout_length, None))
         return recording.record_dataset(actor=actor, **options)
@@ -82,10 +82,14 @@ def run_collect(
     if wrong := next((f"--{name} {value}" for name, value in without.items() if value is not None), None):
         raise UserError(f"{wrong} has no effect with --recipe, which trains in the environment; leave it out")
     if options.pop("epsilon") is not None:
-        raise UserError("--epsilon has no effect with --recipe, whose agents explore by themselves; leave it out")
+        raise UserError(
+            "--epsilon has no effect with --recipe, because each algorithm has its own exploration; leave it out"
+        )
     if actor is not None or options.pop("deterministic"):
         fault = "--deterministic" if actor is None else f"--actor {actor}"
-        raise UserError(f"{fault} has no effect with --recipe, whose agents are its own and explore; leave it out")
+        raise UserError(
+            f"{fault} has no effect with --recipe, which trains its own agents, with exploration; leave it out"
+        )
     return Recipe(algo=algo or "sac", train_steps=train_steps, medium=medium or MEDIUM, **options).make()
 
 
@@ -154,13 +158,13 @@ class Recipe:
         check_folder(self.out, "--out")
         taken = [path for path in (self.out / RUN, *map(self.file, KINDS)) if path.exists()]
         if taken and not self.resume:
-            raise UserError(f"{taken[0]} is there and is not overwritten; add --resume, or name another folder")
+            raise UserError(f"{taken[0]} exists and is not overwritten; add --resume, or give another folder")
         if self.minari is not None:
             self.minari = self.minari.removeprefix(MINARI)
             if KIND not in self.minari:
                 raise UserError(
-                    f"--minari {self.minari} is one id, but there are five data sets; write {KIND} where their kinds "
-                    f"stand, such as pendulum/{KIND}-v0"
+                    f"--minari {self.minari} is one id, but there are five datasets; write {KIND} in place of their "
+                    f"kind, such as pendulum/{KIND}-v0"
                 )
             for kind in KINDS:
                 check_id(self.id(kind), "--minari ")
@@ -181,11 +185,13 @@ class Recipe:
         self.record("random", 0, actors.file(0), {"actor_step": 0})
         returns, steps = np.asarray(progress["test/return"]), np.asarray(progress["step"], np.int64)
         if np.isnan(returns).all():
-            raise UserError("the run had no test episodes, so no agent is known to be medium; make some in each epoch")
+            raise UserError(
+                "the run had no test episodes, so the medium agent cannot be chosen; run test episodes in each epoch"
+            )
         random, best = float(load_dataset(self.file("random")).whole_returns.mean()), int(np.nanargmax(returns))
         if not returns[best] > random:
             raise UserError(
-                f"the agent did not learn: its best test return is {returns[best]:.1f}, that of the random agent "
+                f"the agent did not learn: its best test return is {returns[best]:.1f}, the random agent's is "
                 f"{random:.1f}; train longer, or with other settings, in another folder"
             )
         scores = (returns - random) / (returns[best] - random)
@@ -202,7 +208,7 @@ class Recipe:
             }
 
         if chosen == best:
-            print("note: the medium agent is the expert, because no earlier one is saved that is good enough")
+            print("note: the medium agent is the expert, because no earlier saved agent is good enough")
         medium_actor = actors.file(chosen + 1) if actors.file(chosen + 1).exists() else actors.folder / "actor_best.pt"
         replay = load_dataset(actors.folder / REPLAY)
         until = replay.fraction(min(int(steps[chosen]) / replay.num_steps, 1.0))
@@ -275,4 +281,4 @@ class Recipe:
         if self.minari is not None and not minari_folder(self.id(kind)).exists():
             with opened(configured_make(self.env)(scale_actions=True)) as played_in:
                 write_minari(self.id(kind), file, played_in, lambda number: None)
-        print(f"data set {file}")
+        print(f"dataset {file}")

@@ -90,10 +90,10 @@ def run_sweep(
     if watch:
         for name, value in {"--retry": retry, "--dry_run": dry_run}.items():
             if value:
-                raise UserError(f"{name} has no effect with --watch, which trains nothing; leave one out")
+                raise UserError(f"{name} has no effect with --watch, which trains nothing; leave out {name} or --watch")
         return _watch(plan, settings, root)
     if dry_run and retry:
-        raise UserError("--retry has no effect with --dry_run, which trains nothing; leave one out")
+        raise UserError("--retry has no effect with --dry_run, which trains nothing; leave out --retry or --dry_run")
     _check_parts(settings)
     failed = _read_failed(root, settings)
     if dry_run:
@@ -121,7 +121,7 @@ def run_sweep(
                 _train(runs, settings, root, failed, jobs, is_on_ray, deadline)
         except OutOfTimeError as spent:
             _write(root, settings, failed)
-            print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command goes on")
+            print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command continues the sweep")
     print(_table(_rows(settings, root, failed)))
     print(f"{root / 'summary.csv'} and summary.json have this table")
     news = [str(run.path.relative_to(root)) for one in settings for run in one.runs if run.status() is None]
@@ -206,7 +206,9 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
         options = replace(common, **named, results=str(root / point.folder))
         folder = find_folder(options, plan.seeds[0])
         if folder.path in places:
-            raise UserError(f"{plan.file}: two settings would be trained in {folder.siblings}; name one of them")
+            raise UserError(
+                f"{plan.file}: two settings would use the same folder, {folder.siblings}; give one of them a name"
+            )
         places.add(folder.path)
         try:
             config = options.config or str(default_config(options)[0])  # not that of the run that exists
@@ -320,7 +322,7 @@ def _train(
             run_in_processes(train_run, runs, jobs, ended, deadline, "the same command with --retry continues")
     except signals.Interrupted as stop:
         _write(root, settings, failed)
-        stop.message += "; the same command goes on"
+        stop.message += "; the same command continues the sweep"
         raise
 
 

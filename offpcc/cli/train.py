@@ -42,11 +42,11 @@ def run_train(**given: Any) -> int:
     if len(set(options.run_id)) < len(options.run_id):
         raise UserError(f"--run_id {' '.join(map(str, options.run_id))} names a run twice; give each id once")
     if options.save_dataset and len(options.run_id) > 1:
-        raise UserError(f"--save_dataset {options.save_dataset} is one file, but there are several run ids; give one")
-    if not options.env and not options.dataset:
         raise UserError(
-            "there is nothing to learn from; name an environment with --env, or recorded data with --dataset"
+            f"--save_dataset {options.save_dataset} is one file, but there are several run ids; give one run id"
         )
+    if not options.env and not options.dataset:
+        raise UserError("there is nothing to learn from; give an environment with --env, or a dataset with --dataset")
     if options.config:
         gin_files.find_config(options.config)  # report a misspelt config name before any error of a run
     num_steps = options.then_env_steps or int(options.start_from is not None)
@@ -83,9 +83,13 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("online"):
         name = given.get("env")
         if name not in catalog.FILES or catalog.task(name) is None:
-            raise UserError(f"--online is for D4RL's names of data with a task, and --env is {name}; leave it out")
+            raise UserError(
+                f"--online needs D4RL's name of a dataset with a task, but --env is {name}; leave --online out"
+            )
         if given.get("dataset"):
-            raise UserError(f"--online reads no data, but --dataset is {given['dataset']}; leave one out")
+            raise UserError(
+                f"--online reads no data, but --dataset is {given['dataset']}; leave out --online or --dataset"
+            )
         given = {**given, "env": catalog.task(name), "online": False}
     known: dict[str, Any] = {"run_id": [1]}
     if (source := given.get("start_from")) is not None:
@@ -93,14 +97,16 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
         details = run.details()
         data = details.get("dataset")
         if run.status() is None or not isinstance(data, dict):
-            fault = "is no folder of a run" if run.status() is None else "has learned in its environment"
+            fault = "is not the folder of a run" if run.status() is None else "learned in its environment"
             raise UserError(f"--from {source} {fault}; give a run that learned from recorded data")
         if details.get("then_env_steps"):
-            raise UserError(f"--from {source}: this run has gone online itself; resume it, with more --then_env_steps")
+            raise UserError(
+                f"--from {source}: this run has already continued online; resume it with a larger --then_env_steps"
+            )
         known |= {"algo": details.get("algo"), "run_id": [run.run_id], "dataset": data.get("source")}
         for name in ("algo", "dataset"):
             if not isinstance(given.get(name) or known[name], str):
-                raise UserError(f"{run.record} does not name the run's {name}; give --{name}")
+                raise UserError(f"{run.record} does not contain the run's {name}; give --{name}")
         fraction, steps = details.get("dataset_fraction"), details.get("dataset_steps")
         if given.get("dataset_fraction") == 1.0 and given.get("dataset_steps") is None:
             if isinstance(steps, int):
@@ -167,8 +173,8 @@ def _spec_of_run(options: TrainOptions, folder: RunFolder) -> RunSpec:
         if not is_of_run or made_by in (None, __version__):
             raise
         raise UserError(
-            f"{error.message.rstrip('.')}; offpcc {made_by} made this run, and this is offpcc {__version__}, so "
-            f"install that version to continue the run"
+            f"{error.message.rstrip('.')}; offpcc {made_by} made this run, but this is offpcc {__version__}; install "
+            f"that version to continue the run"
         ) from error
 
 
@@ -198,7 +204,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
     _, dataset = resolve_env_and_dataset(options.env, options.dataset)
     load_config(options, folder)
     if dataset is None and options.dataset_fraction != 1.0:
-        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a data set; leave it out")
+        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a dataset; leave it out")
     if options.dataset_steps is not None:
         check_steps("--dataset_", dataset, options.dataset_fraction, options.dataset_steps)
     return RunSpec.make(
@@ -232,7 +238,7 @@ def show(options: TrainOptions, run_id: int) -> None:
     env, _ = resolve_env_and_dataset(options.env, options.dataset)
     folder = find_folder(options, run_id)
     if env is None:
-        raise UserError(f"{folder.path} has no environment to be shown in: name one with `offpcc evaluate --env`")
+        raise UserError(f"{folder.path} has no environment to show the actor in: give one with `offpcc evaluate --env`")
     refuse_link(folder.videos)
     check_folder(folder.videos, "the folder of videos")
     loading.load_for_actor(options.config, folder.config, options.modules)

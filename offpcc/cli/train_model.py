@@ -112,8 +112,8 @@ def check_same_settings(
     for name, (value, before) in given.items():
         if value != before and name not in ("DynamicsModel.device", "DynamicsModel.seed"):
             raise UserError(
-                f"{name} is {format_value(value)}, but the model of {file} was begun with {format_value(before)}; "
-                f"repeat that value, or name another file"
+                f"{name} is {format_value(value)}, but the training of {file} began with {format_value(before)}; give "
+                f"that value, or another file"
             )
 
 

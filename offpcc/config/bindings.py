@@ -139,8 +139,8 @@ def unknown_configurable(where: str, selector: str) -> UserError:
     long = [word + name.removeprefix(short) for short, word in PREFIXES.items() if name.startswith(short)]
     hint = nearest(next((one for one in long if one in known), name), known)
     return UserError(
-        f"{where}: nothing that gin can configure is called {selector!r}; {hint or '`offpcc params` lists all names.'} "
-        f"A class of your own needs the import of its module in the config"
+        f"{where}: gin can configure no class or function {selector!r}; {hint or '`offpcc params` lists all names.'} A "
+        f"class of your own needs the import of its module in the config"
     )
 
 
@@ -322,8 +322,8 @@ def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: 
     others = {selector for selector, _ in given if selector in algorithms - used}
     if len(others) == 1 and len([one for one in given if one[0] in others]) >= MANY:
         print_to_stderr(
-            f"note: the config has settings of {others.pop().split('.')[-1]}, which do not count in this run; `offpcc "
-            f"params` lists those of each algorithm"
+            f"note: the config has settings of {others.pop().split('.')[-1]}, which have no effect in this run; "
+            f"`offpcc params` lists those of each algorithm"
         )
 
 

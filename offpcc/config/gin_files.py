@@ -46,7 +46,8 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     hint = f"did you mean {' or '.join(near)}?" if near else f"offpcc's configs are below {CONFIGS}"
     if "=" in str(name):
         raise UserError(
-            f"{str(name)!r} is a binding, not a config; bindings follow it: offpcc.configure(None, {str(name)!r})"
+            f"{str(name)!r} is a binding, not a config; give bindings after the config: offpcc.configure(None, "
+            f"{str(name)!r})"
         )
     kind = "" if not os.path.lexists(path) else " (this path is a folder, a device or a broken link)"
     raise UserError(f"there is no config {str(name)!r}{kind}; {hint}")

@@ -143,7 +143,8 @@ def _warn_declared_again(cls: type, signature: inspect.Signature) -> None:
             if name in of_parent and of_parent[name].kind is inspect.Parameter.KEYWORD_ONLY:
                 print_to_stderr(
                     f"{cls.__name__} declares {name} again, a parameter of {parent.__name__}, so bindings of "
-                    f"{parent.__name__}.{name} have no effect on it; take it by **kwargs"
+                    f"{parent.__name__}.{name} have no effect on {cls.__name__}; remove {name} from its signature and "
+                    f"pass on **kwargs"
                 )
 
 
@@ -155,7 +156,7 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         return spec
     if "dict" in spec:
         if (size := _declared_size(spec)) > LARGEST_BOX:
-            raise UserError(f"it declares Dict observations of {size:,} numbers; it is damaged")
+            raise UserError(f"the file declares Dict observations of {size:,} numbers; it is damaged")
         return spaces.Dict({key: from_specification(item) for key, item in spec["dict"].items()})
     if "discrete" in spec:
         return spaces.Discrete(spec["discrete"][0], start=spec["discrete"][1])

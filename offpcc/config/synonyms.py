@@ -243,7 +243,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "train continues, and num_epochs counts from the start; a new learner starts anew",
     ),
     ("use_gpu gpu cuda", "", "the device is --device cuda", 'in offpcc that is device="cuda"'),
-    ("dataset", "", "the data set is --dataset", DATA),
+    ("dataset", "", "the dataset is --dataset", DATA),
     ("policy", "", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
     (
         "seed random_seed",

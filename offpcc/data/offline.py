@@ -133,7 +133,7 @@ class OfflineDataset:
         if self.is_shuffled and not algorithm.memoryless:
             raise UserError(
                 f"{self.name} holds transitions without order, and {type(algorithm).__name__} has a memory, which "
-                f"needs whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or take an agent "
+                f"needs whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or choose an agent "
                 f"without memory"
             )
         if not algorithm.memoryless:
@@ -173,8 +173,8 @@ class OfflineDataset:
         return (
             f"returns of whole episodes differ by {spread:.3g} at most, {spread / size:.1%} of their mean "
             f"{self.mean_return:.1f}, and dataset.return_range={self.return_range:g} multiplies rewards by "
-            f"{self.reward_scale:.3g} to make that {self.return_range:g}: advantages of this size may prevent "
-            f"learning; --gin dataset.return_range=None keeps rewards as they are"
+            f"{self.reward_scale:.3g} to make this difference {self.return_range:g}: advantages of this size may "
+            f"prevent learning; --gin dataset.return_range=None keeps rewards as they are"
         )
 
     def facts(self) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def read(
     check_room(needed, f"{data.name}: {data.num_transitions:,} transitions, as agents draw them,", has_images)
     rows = data.rows(bounds, memory_limit)
     if not len(rows.starts):
-        raise UserError(f"{data.name}: there are no transitions in it; give longer episodes, or next_observations")
+        raise UserError(f"{data.name}: the dataset has no transitions; give longer episodes, or next_observations")
     space = data.observation_space
     del data  # frees memory for the observations that the agent sees
     if env is not None:
@@ -333,8 +333,8 @@ def read(
         changing = [one for one in observation_wrappers(env) if not one.startswith(PACKING)]
         if space is not None and wrappers is None and changing:
             raise UserError(
-                f"{called} does not say through which wrappers its Dict observations were seen, and {name_of(env)} has "
-                f"{', '.join(changing)}; record with them, as by offpcc collect, or leave make.wrappers out"
+                f"{called} does not say with which wrappers its Dict observations were recorded, but {name_of(env)} "
+                f"has {', '.join(changing)}; record with them, as offpcc collect does, or leave make.wrappers out"
             )
     recorded = rows.observations
     if env is not None:
@@ -387,11 +387,10 @@ def format_score(name: str, mean_return: float) -> str:
 
 def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
     if env is not None and (fault := why_other_actions(data, env)):
-        choice = "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
-        raise UserError(
-            f"{called} does not fit: {fault}; name the environment where it was recorded with --env"
-            f"{choice if data.discrete_actions else ', or leave --env out to train from the data alone, without tests'}"
-        )
+        choice = ", or leave --env out to train from the data alone, without tests"
+        if data.discrete_actions:
+            choice = "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
+        raise UserError(f"{called} does not fit: {fault}; give the environment of the recording with --env{choice}")
 
 
 def _seen(

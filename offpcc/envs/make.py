@@ -142,7 +142,7 @@ def options_without_env(given: Mapping[str, Any] | None = None) -> EnvOptions:
     if bound.wrappers:
         warn_of_data(
             "make.wrappers has no effect without an environment: the agent sees the observations as they were "
-            "recorded; name the environment, whose wrappers then apply to the data"
+            "recorded; give the environment, and its wrappers apply to the data"
         )
     check_arguments("make", rules_of(_env_options), {"state": state})
     if state is not None:
@@ -243,14 +243,14 @@ def make(
         _refuse_flags(type(env.unwrapped), given)
         if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
             raise CannotBeDrawn(
-                f"{name} cannot be drawn as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
+                f"{name} cannot be rendered as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
             )
         for wrap in wrappers:
             try:
                 with ProcessGuard():
                     env = wrap(env)
                     if not isinstance(env, gymnasium.Env):
-                        raise TypeError(f"it gives {format_value(env)}, which is no environment")
+                        raise TypeError(f"it returned {format_value(env)}, which is not an environment")
             except signals.ANYTHING as error:
                 signals.pass_on(error)
                 wrapper = getattr(wrap, "__name__", wrap)
@@ -393,21 +393,21 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
         raise cannot_be_made(label, error) from error
     if not isinstance(env, gymnasium.Env):
         raise UnsuitableEnvironment(
-            f"{label} gives {format_value(env)}, which is no gymnasium.Env; return an environment from it"
+            f"{label} returned {format_value(env)}, which is not a gymnasium.Env; return an environment"
         )
     if isinstance(env, KeptOpen):
         return env
     if _made.get(id(env.unwrapped)) is env.unwrapped:
         raise UnsuitableEnvironment(
-            f"{label} gives the same environment object again, but training and tests need one each; make a new one "
+            f"{label} returned the same environment object again, but training and tests need one each; make a new one "
             f"inside the function, as in lambda: {_recipe(env)}"
         )
     _made[id(env.unwrapped)] = env.unwrapped
     if mode is not None and env.render_mode != mode:
         with _closed_on_failure(env):
             raise CannotBeDrawn(
-                f"{label} cannot be drawn as {mode!r}: what it makes has the render_mode {env.render_mode!r}; let it "
-                f"take the argument render_mode, and pass it on"
+                f"{label} cannot be rendered as {mode!r}: its environment has the render_mode {env.render_mode!r}; add "
+                f"an argument render_mode, and pass it to the environment"
             )
     return env
 
@@ -503,7 +503,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     if isinstance(error, ImportError):
         return UnsuitableEnvironment(f"{name}: {text}; install what is missing, or correct the name")
     if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
-        return CannotBeDrawn(f"{name} cannot be drawn: {text}; give its constructor a render_mode")
+        return CannotBeDrawn(f"{name} cannot be rendered: {text}; add the argument render_mode to its constructor")
     if isinstance(error, TypeError) and arguments:
         return UnsuitableEnvironment(
             f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"
@@ -528,8 +528,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (
-        f"{name}: there is no such environment; {advice} One of your own needs the import of its module: --import "
-        f"MODULE, or in the file given by --config"
+        f"{name}: there is no such environment; {advice} An environment of your own needs the import of its module: "
+        f"add --import MODULE, or --config with its import"
     )
 
 

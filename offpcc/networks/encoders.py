@@ -229,8 +229,8 @@ def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
     for name, value in vars(part)["_arguments"].items():
         if isinstance(value, InputShape) and name not in part.sizes:
             raise UserError(
-                f"{type(part).__name__} names its input shape {name}, so it could not be rebuilt from an actor's file; "
-                f"call this argument shape"
+                f"{type(part).__name__} has an argument {name} for its input shape, so it cannot be rebuilt from an "
+                f"actor's file; rename this argument to shape"
             )
     arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
     for name, inside in part.named_children():  # a child module, built from the argument of the same name

@@ -39,7 +39,7 @@ def check_encoder(
     encoder = build(shape)
     if not isinstance(encoder, Encoder):
         raise UserError(
-            f"{type(encoder).__name__} is no encoder; derive it from Encoder, or check a memory cell by "
+            f"{type(encoder).__name__} is not an encoder; derive it from Encoder, or check a memory cell by "
             f"functools.partial(Recurrent, cell={type(encoder).__name__})"
         )
     encoder.eval()

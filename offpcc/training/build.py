@@ -387,8 +387,8 @@ def _build_imagination(
     assert spec.imagination is not None and spec.model_training is not None
     if real.frame_stack > 1:
         raise UserError(
-            f"{spec.env} shows stacks of {task.frames} observations, and a model needs single ones; leave Concatenate "
-            f"out, and bind DynamicsModel.history = {task.frames}"
+            f"{spec.env} shows stacks of {task.frames} observations, but a model needs single observations; leave "
+            f"Concatenate out, and bind DynamicsModel.history = {task.frames}"
         )
     encoders = algorithm.shared_encoder, algorithm.actor_encoder, *algorithm.critic_encoders
     if algorithm.memoryless and any(map(reads_previous, encoders)):
@@ -399,9 +399,9 @@ def _build_imagination(
         )
     if algorithm.clip_rewards and spec.imagination.ends_as_failure:
         raise UserError(
-            f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a "
-            f"reward of its own, whose sign is not enough; leave clip_rewards out, or bind "
-            f"Imagination.ends = 'truncated'"
+            f"{spec.algo}: clip_rewards is True, but a rollout that passes Imagination.threshold ends with a special "
+            f"reward, which must not be clipped to its sign; leave clip_rewards out, or bind Imagination.ends = "
+            f"'truncated'"
         )
     model = get_model(spec, data, task.observations, task.actions)
     longest = task.time_limit or UNKNOWN_LENGTH
@@ -443,9 +443,9 @@ def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant:
     constant = [names[place] for place in np.flatnonzero(is_constant) if place not in hidden]
     if constant:
         warn_of_data(
-            f"{data.name}: of the observations, the numbers {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} "
-            f"are constant in the data, so the agent does not see them: normalised, they are 0 wherever it acts, also "
-            f"in a later online phase"
+            f"{data.name}: the numbers {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} of the observations "
+            f"are constant in the data, so the agent does not see them: normalisation sets them to 0, also in a later "
+            f"online phase"
         )
 
 
@@ -458,8 +458,8 @@ def note_without_data(spec: RunSpec) -> str:
     online = "sac" if entry is None else spec.algo.replace(entry.algorithm, "sac")
     effect = "" if cls.has_critics else ", whose actions it copies, so it does not improve"
     return (
-        f"{spec.algo} is made for recorded data, but no data set is given, so it learns from its own steps{effect}; "
-        f"name one with --dataset, or choose an algorithm for learning online, such as {online}"
+        f"{spec.algo} is made for recorded data, but no dataset is given, so it learns from its own steps{effect}; "
+        f"give one with --dataset, or choose an algorithm for learning online, such as {online}"
     )
 
 
@@ -515,7 +515,7 @@ def _algorithm_online(
     if spec.start_from is not None and cls is not type(before):
         raise UserError(
             f"OfflineToOnline.algorithm is {spec.online.algorithm}, but this run has --algo {spec.algo} and begins "
-            f"online; leave one out"
+            f"online; leave OfflineToOnline.algorithm out, or give it as --algo"
         )
     if cls is type(before):
         return before
@@ -557,7 +557,7 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError, TypeError, OverflowError, ValueError) as error:
         if is_shortage(error) or isinstance(error, OverflowError):
-            remedy = f"that is more memory than there is: lower its sizes, such as {sizes}"
+            remedy = f"that needs more memory than is free: lower its sizes, such as {sizes}"
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
             if line := _line_of_user(error):
@@ -598,7 +598,7 @@ def build_buffer(
         holds, needs = ("sequences", "transitions") if algorithm.memoryless else ("transitions", "sequences")
         raise UserError(
             f"build.buffer_class is {name}, which draws {holds}, but {type(algorithm).__name__} learns from {needs}; "
-            f"choose a child of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
+            f"choose a subclass of {'ReplayBuffer' if algorithm.memoryless else 'RecurrentReplayBuffer'}"
         )
     steps: dict[str, Any] = {"num_steps": algorithm.n_step} if algorithm.memoryless else {}
     with explain_failure(name, "capacity or batch_size" + ", or n_step of the algorithm" * algorithm.memoryless):
@@ -610,7 +610,7 @@ def build_buffer(
         if getattr(algorithm, reads, False):
             if not hasattr(buffer, setting):
                 raise UserError(
-                    f"{type(algorithm).__name__} reads recorded {what}, which {name} does not give; derive it from "
+                    f"{type(algorithm).__name__} reads recorded {what}, which {name} does not give; derive {name} from "
                     f"ReplayBuffer or RecurrentReplayBuffer"
                 )
             setattr(buffer, setting, value)
@@ -661,8 +661,8 @@ def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuff
         )
     if algorithm.reads_returns and algorithm.gamma == 1.0 and not terminations.any():
         raise UserError(
-            f"{name}.gamma is 1 and no episode of {data.name} terminated, so no return is finite, and {name} reads "
-            f"them; lower gamma, or choose cql"
+            f"{name}.gamma is 1 and no episode of {data.name} terminated, so no return is finite, but {name} reads "
+            f"returns; lower gamma, or choose cql"
         )
     algorithm.reward_scale *= data.reward_scale
     if not (algorithm.normalization is algorithm.state_normalization is None):

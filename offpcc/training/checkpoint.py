@@ -70,7 +70,7 @@ class Checkpoint(dict[str, Any]):
             }:
                 self.parts = [ChunkFile.of(described, file) for described in parts]
             case _:
-                raise FileError(f"{file} does not hold what a checkpoint does", "put it back from a copy")
+                raise FileError(f"{file} does not have the content of a checkpoint", "put it back from a copy")
 
 
 def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs: int, bound: str | None = None) -> None:
@@ -184,14 +184,12 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
     saved = checkpoint["buffer"].get("real", checkpoint["buffer"])  # of a run with a model, without what it imagined
     buffer: Any = real_part(experiment.buffer)
     if checkpoint["loop"].get("switch_step") is not None or not saved.get("recorded"):
-        raise UserError(
-            f"{source} has learned in its environment; --from takes runs that learned from recorded data alone"
-        )
+        raise UserError(f"{source} learned in its environment; --from needs a run that learned from recorded data only")
     here = buffer.metadata()["recorded"]
     if comparable(saved["recorded"]) != comparable(here):
         raise UserError(
-            f"{source} learned from {saved['recorded']}, but here are {here}: give its data, and an environment with "
-            f"the same observations and actions"
+            f"{source} learned from {saved['recorded']}, but the data here are {here}: give the data of that run, and "
+            f"an environment with the same observations and actions"
         )
     buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
     take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
@@ -364,7 +362,7 @@ def load(
         }:
             pass
         case _:
-            raise FileError(f"{path} does not hold what a learner does", "put it back from a copy")
+            raise FileError(f"{path} does not have the content of a learner", "put it back from a copy")
     if env is None and has_function:
         raise UserError(f"{path}: a function made the environment, {shown(str(known))}; give it again, by env=")
     if dataset is None and data is not None:
@@ -387,7 +385,9 @@ def load(
         except (KeyError, TypeError, ValueError) as error:  # constructors may raise anything for the file's arguments
             if is_raised_by_own_class(error):
                 raise
-            raise FileError(f"{path} describes no learner ({first_line(error)})", "put it back from a copy") from error
+            raise FileError(
+                f"{path} does not describe a learner ({first_line(error)})", "put it back from a copy"
+            ) from error
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
         facts["then_env_steps"] = saved.get("then_env_steps", 0) if then_env_steps is None else then_env_steps
@@ -396,8 +396,8 @@ def load(
         with closed_on_failure(experiment):
             if then_env_steps == 0:
                 raise UserError(
-                    f"then_env_steps is 0, but the learner has gone on in its environment, for "
-                    f"{content['loop']['step'] - switch_step:,} steps; give more, or leave it out"
+                    f"then_env_steps is 0, but the learner has already made {content['loop']['step'] - switch_step:,} "
+                    f"steps in its environment; give more steps, or leave then_env_steps out"
                 )
             experiment.go_online(switch_step)
     remedy = "give the environment and the data that it learned from"

@@ -430,11 +430,12 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
 
     def construct(env: Any = None, *others: Any, **given: Any) -> Experiment:
         if isinstance(env, Dataset) or any(isinstance(one, Dataset) for one in others):
-            raise UserError(f'{name} takes data by name, as in offpcc.{name}("ENV", dataset=data)')
+            raise UserError(f'{name} takes data by keyword, as in offpcc.{name}("ENV", dataset=data)')
         if others or (isinstance(env, str) and env.endswith("Policy")):
             raise UserError(
-                f'{name} takes the environment, and all others by name, as in offpcc.{name}("pendulum-v0", lr=3e-4). '
-                f"There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has a memory"
+                f'{name} takes the environment, and all other arguments by keyword, as in offpcc.{name}("pendulum-v0", '
+                f"lr=3e-4). There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has "
+                f"a memory"
             )
         arguments = {key: value for key, value in given.items() if key not in options}
         for key in arguments.keys() - known - of_memory:

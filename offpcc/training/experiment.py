@@ -181,7 +181,7 @@ class Experiment:
         if self.loop.epoch and self.steps_per_epoch not in (None, steps):
             raise UserError(
                 f"train.num_steps_per_epoch is {steps}, but the {self.loop.epoch} epochs so far had "
-                f"{self.steps_per_epoch} steps, and all epochs are of one length; leave it out"
+                f"{self.steps_per_epoch} steps, and all epochs must have the same length; leave num_steps_per_epoch out"
             )
         self.settings, self.steps_per_epoch = kept, steps
         asked = settings.get("num_epochs"), settings.get("stop_return")
@@ -221,7 +221,7 @@ class Experiment:
                 if not is_shortage(error):
                     raise
                 raise UserError(
-                    f"learning takes more memory than there is ({first_line(error)}); lower the sizes of networks, "
+                    f"learning needs more memory than is free ({first_line(error)}); lower the sizes of networks, "
                     f"batches or windows, or the number of environments"
                 ) from error
         return Agent(self.algorithm)
@@ -258,11 +258,13 @@ class Experiment:
             UserError: the run was built without `then_env_steps`, or its networks differ.
         """
         if self.online is None and switch_step is not None:
-            raise UserError("the run has gone on in its environment; give the environment and --then_env_steps N again")
+            raise UserError(
+                "the run has continued in its environment; give the environment and --then_env_steps N again"
+            )
         if self.online is None:
             raise UserError(
-                "the run has no steps in an environment: give the environment and then_env_steps=N where it is built "
-                "or loaded, or --then_env_steps N; a run in a folder goes on by start_from"
+                "the run has no steps in an environment: give the environment and then_env_steps=N when you build or "
+                "load it; a run in a folder continues by start_from"
             )
         self.online.begin(self.algorithm, has_learned=(self.loop.step if switch_step is None else switch_step) > 0)
         self.algorithm, self.buffer = self.online.algorithm, self.online.buffer
@@ -314,7 +316,9 @@ class Experiment:
         check_arguments("save", rules_of(Experiment.save), {"buffer": buffer})
         path, spec = as_path(file, "file", is_file=True), self.spec
         if spec is None:
-            raise UserError("only what offpcc.build or a constructor such as offpcc.SAC built can be saved as a whole")
+            raise UserError(
+                "only a learner of offpcc.build, or of a constructor such as offpcc.SAC, can be saved as a whole"
+            )
         own = {name: getattr(spec.parts, name) for name in spec.given_parts if name != "loggers"}
         loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
         loading.check_bindings_writable(spec.given_make)

@@ -273,13 +273,13 @@ def export(
         facts["actor_sha256"] = sha256(path) if path.is_file() else None
         facts |= _origin(RunFolder.at(path.parent))
     if file is None and path is None:
-        raise UserError("export got no file; name one, such as actor.onnx")
+        raise UserError("export got no file; give one, such as actor.onnx")
     file = path.with_suffix(".onnx") if file is None and path is not None else as_path(file or "", "file", is_file=True)
     if file.suffix not in WRITERS:
         raise UserError(f"{file} does not end in .onnx or .pt2; name it NAME.onnx for ONNX, or NAME.pt2 for PyTorch")
     contract_file = file.with_suffix(".json") if file.suffix == ".onnx" else file.with_name(f"{file.name}.json")
     if contract_file.exists() and not _is_contract(contract_file):
-        raise UserError(f"{contract_file} is there already and is no contract of an export; name another file")
+        raise UserError(f"{contract_file} exists already and is not the contract of an export; give another file")
     with tempfile.TemporaryDirectory() as folder:  # a copy on the CPU, which the export cannot disturb
         if path is None:
             source.save(path := Path(folder) / "actor.pt")  # type: ignore[union-attr]

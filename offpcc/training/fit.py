@@ -223,7 +223,7 @@ def _fit_locked(
         announce(f"run {spec.seed} is finished; there is nothing left to do")
         tell_result(folder, announce)
         if not folder.has_checkpoint():
-            announce(f"it cannot be resumed, because {folder.checkpoint} does not exist any more")
+            announce(f"the run cannot be resumed, because {folder.checkpoint} does not exist any more")
         return RunResult(folder.path, was_finished=True)
     experiment = plan.experiment
     with closed_on_failure(experiment):
@@ -274,7 +274,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         check_same_record(folder, spec)
     if status is None and not folder.is_in_results and os.path.lexists(folder.config):
         raise UserError(
-            f"{folder.config} is there, but no run: a new run would overwrite it; move it, or name another folder"
+            f"{folder.config} exists, but this folder holds no run; a new run would overwrite the file; move it, "
+            f"or give another folder"
         )
     check_complete(spec.training)
     check_writable(
@@ -331,7 +332,7 @@ def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
     if switch_epoch not in (None, spec.training["num_epochs"]) and spec.start_from is None:
         raise UserError(
             f"train.num_epochs is {spec.training['num_epochs']}, but the run went online after epoch {switch_epoch}; "
-            f"give this number, and a larger --then_env_steps to continue"
+            f"give num_epochs {switch_epoch}, and a larger --then_env_steps to continue"
         )
     return spec.num_epochs(switch_epoch)
 
@@ -486,10 +487,12 @@ def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint
         if spec.then_env_steps:
             given = f"with --then_env_steps {spec.then_env_steps} the run has {num_epochs} epochs"
         raise UserError(
-            f"{given}, but the run was made with {checkpoint['num_epochs']}: a resumed run may only raise it"
+            f"{given}, but the run was made with {checkpoint['num_epochs']}: a resumed run may only raise this number"
         )
     if checkpoint["recorder"] is None and spec.save_dataset:
-        raise UserError(f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave it out")
+        raise UserError(
+            f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave --save_dataset out"
+        )
     if checkpoint["recorder"] is not None and not spec.save_dataset:
         raise UserError("the run recorded its steps so far; to resume it, add --save_dataset with the same file")
     return messages
@@ -590,7 +593,7 @@ def _train(
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
         if experiment.recorder is not None:
-            announce(f"data set        {spec.save_dataset}")
+            announce(f"dataset         {spec.save_dataset}")
         tell_result(folder, announce)
     try:
         signals.poll()

@@ -1,4 +1,4 @@
-"""Learning curves and final results over tasks and data sets, as a grid of panels."""
+"""Learning curves and final results over tasks and datasets, as a grid of panels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TASK = re.compile(rf"(.+)-({'|'.join(sorted(QUALITIES, key=len, reverse=True))})
 
 
 class Line(NamedTuple):
-    """The runs of one algorithm on one data set."""
+    """The runs of one algorithm on one dataset."""
 
     group: RunGroup
     name: str  # in the legend
@@ -47,7 +47,7 @@ class Line(NamedTuple):
 
 
 def place_of(group: RunGroup) -> tuple[str, str]:
-    """Return the row and the column of a group: its environment, and its data set or "".
+    """Return the row and the column of a group: its environment, and its dataset or "".
 
     ``hopper-medium-v2`` is in row ``hopper-v2`` and column ``medium``.
     """
@@ -107,7 +107,7 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
 def plot_grid(
     folders: Sequence[Path], file: Path, *, metric: str = RETURN, average: int = 1, final: bool = False
 ) -> list[Summary]:
-    """Plot groups of runs in a grid: a row for each environment, a column for each data set, one legend for all.
+    """Plot groups of runs in a grid: a row for each environment, a column for each dataset, one legend for all.
 
     Returns are D4RL's scores where these are known. A line has a band of one standard deviation over runs. BC is a
     dashed black line at the mean of its last values.

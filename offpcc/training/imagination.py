@@ -240,7 +240,7 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
         )
     if options.real_share == 0.0 and algorithm.needs_recorded:
         raise UserError(
-            f"Imagination.real_share is 0, but {algorithm.__name__} needs recorded rows in each batch; raise it"
+            f"Imagination.real_share is 0, but {algorithm.__name__} needs recorded rows in each batch; raise real_share"
         )
     if options.end_reward is not None and (options.threshold is None or options.ends == TRUNCATED):
         raise UserError(

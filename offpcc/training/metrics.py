@@ -147,12 +147,12 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
     if not skipped:
         return
     if epoch is None or skipped < number:
-        those = "last" if epoch is None else f"epoch {epoch:,}'s"
-        message = f"of {those} {number:,} updates {skipped:,} were skipped, as they met NaN or infinity"
+        those = "the last" if epoch is None else f"epoch {epoch:,}'s"
+        message = f"{skipped:,} of {those} {number:,} updates were skipped, because they met NaN or infinity"
         print_to_stderr(message)
         return
     raise UserError(
-        f"all updates of epoch {epoch:,}, {number:,}, met NaN or infinity and were skipped, so nothing was learned; a "
+        f"all updates of epoch {epoch:,} ({number:,}) met NaN or infinity and were skipped, so nothing was learned; a "
         f"run with a smaller learning rate or with max_grad_norm may avoid this, and --resume --gin "
         f"\"{algorithm}.nonfinite='raise'\" names the first bad tensor and saves its batch"
     )
@@ -175,11 +175,12 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
             f"episodes; raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
         )
     elif loop.stopped:
-        why = "as its tests reached train.stop_return before the first was due"
+        why = "as its tests reached train.stop_return before the first update was due"
     else:
         why = (
-            f"as its {loop.step:,} steps gave {loop.pending_updates:g} of an update: each step after the first "
-            f"{update_after:,} (train.update_after) gives {updates_per_step:g}; raise train.num_epochs, or "
+            f"as no update was due in its {loop.step:,} steps: each step after the first {update_after:,} "
+            f"(train.update_after) adds {updates_per_step:g} updates, {loop.pending_updates:g} in total; raise "
+            f"train.num_epochs, or "
             + ("lower train.update_after" if loop.step <= update_after else "raise train.updates_per_step")
         )
     print_to_stderr(f"the run ended without an update, {why}")

@@ -177,7 +177,7 @@ class ModelFit:
         num_held_out = min(math.floor(settings.holdout * len(self.data)), settings.most_held_out)
         if num_held_out < 1 or num_held_out == len(self.data):
             raise UserError(
-                f"there are {len(self.data)} transitions, too few to hold a part of {settings.holdout:g} out; "
+                f"there are {len(self.data)} transitions, too few to hold out a part of {settings.holdout:g}; "
                 f"{'raise train.update_after' if may_lack_terminations else 'record more'}, or change "
                 f"ModelTraining.holdout"
             )
@@ -465,7 +465,7 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
     if MOSTLY_EQUAL <= share < 1.0 and model.reward is None:
         show(
             f"note: {share:.1%} of the rewards are {usual:g}; the others can disturb the predictions of observations. "
-            f'Predict rewards apart: --gin "DynamicsModel.reward_hidden_dims=(64, 64)"'
+            f'Predict rewards separately: --gin "DynamicsModel.reward_hidden_dims=(64, 64)"'
         )
     rows = data.rows
     if model.history == 1 and seems_hidden(rows.observations, rows.actions, rows.starts, rows.stops):
@@ -600,8 +600,8 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> Dy
     """
     if model.facts.get("digest") != hash_data(data):
         raise UserError(
-            f"{file} is a model of {model.facts.get('identity', 'other data')}, and these are {data.identity}; give "
-            f"the data, the environment and the settings of the data that it was begun with"
+            f"{file} is a model of {model.facts.get('identity', 'other data')}, but the data here are {data.identity}; "
+            f"give the data, the environment and the dataset settings of that model"
         )
     return model
 
@@ -740,7 +740,7 @@ def load_model(file: str | Path, device: str | torch.device = "cpu") -> Dynamics
     """
     content = read_model(as_path(file, "file", is_file=True))
     if content["training"] is not None:
-        raise UserError(f"the training of {file} is not over; finish it with offpcc train-model --resume")
+        raise UserError(f"the training of {file} is not finished; finish it with `offpcc train-model --resume`")
     return model_of(content, file, device)
 
 
@@ -752,7 +752,7 @@ def read_model(file: Path) -> dict[str, Any]:
     """
     content = read_tensors(file, "model", FORMAT, needs_seal=True)
     if not isinstance(content.get("class"), dict) or not isinstance(content.get("facts"), dict):
-        raise FileError(f"{file} does not hold what a model does", "put it back from a copy")
+        raise FileError(f"{file} does not have the content of a model", "put it back from a copy")
     return content
 
 
@@ -770,7 +770,7 @@ def model_of(content: Mapping[str, Any], file: str | Path, device: str | torch.d
         bounds = content["action_range"]
         model.action_range = None if bounds is None else (np.array(bounds[0]), np.array(bounds[1]))
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise FileError(f"{file} does not hold what a model does", "put it back from a copy") from error
+        raise FileError(f"{file} does not have the content of a model", "put it back from a copy") from error
     model.facts = content["facts"]
     if model.facts.get("rule"):
         model.set_rule(model.facts["rule"])

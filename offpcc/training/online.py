@@ -124,8 +124,8 @@ def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: st
         return
     if in_model:
         raise UserError(
-            f"train.num_epochs is 0, but {algo} uses its model only before the environment; raise it, or choose sac "
-            f"or rlpd"
+            f"train.num_epochs is 0, but {algo} uses its model only before the online phase; raise num_epochs, or "
+            f"choose sac or rlpd"
         )
     if not options.share:
         raise UserError(
@@ -203,8 +203,8 @@ class OnlinePhase:
         for attribute in options.decay:
             if attribute in OF_OPTIMIZERS:
                 raise UserError(
-                    f"OfflineToOnline.decay names {attribute!r}, which the optimizers have read at the start; a "
-                    f"learning rate may fall by itself: bind {name}.lr = @LinearDecay()"
+                    f"OfflineToOnline.decay names {attribute!r}, which the optimizers read only once, at the start; "
+                    f"for a falling learning rate, bind {name}.lr = @LinearDecay()"
                 )
             if not is_number(getattr(self.algorithm, attribute, None)):
                 known = vars(self.algorithm).items()
@@ -261,7 +261,7 @@ def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> 
     if not algorithm.may_normalize:
         raise UserError(
             f"{type(algorithm).__name__} cannot go on from {source}, which learned with normalize_observations = "
-            f"{wanted!r}, but here it is {normalizes(algorithm)!r}; leave it out"
+            f"{wanted!r}, but here it is {normalizes(algorithm)!r}; leave normalize_observations out"
         )
     algorithm.normalize(wanted)
 

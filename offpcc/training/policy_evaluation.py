@@ -124,7 +124,7 @@ def estimate_value(
     """
     for name in algorithm:
         if name in REFUSED:
-            raise UserError(f"evaluate_from_data.algorithm has {name!r}, {REFUSED[name]}; leave it out there")
+            raise UserError(f"evaluate_from_data.algorithm has {name!r}, {REFUSED[name]}; leave it out")
     rows, space = data.rows, data.observation_space
     check_actor_fits_data(actor, data)
     of_policy = policy_actions(actor, rows, seed)
@@ -198,8 +198,8 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
         )
     if not data.has_ends:
         raise UserError(
-            f"{data.name} does not say where any episode ends (no terminals, no timeouts), so it is not known where "
-            f"one begins, and a value is that of an episode's first observation; mark the ends in the data, or bind "
+            f"{data.name} does not say where any episode ends (no terminals, no timeouts), so the first observation of "
+            f"an episode, where a value is estimated, is unknown; mark the ends in the data, or bind "
             f"dataset.max_episode_steps"
         )
 

@@ -312,7 +312,7 @@ def make_report(
         found = [runs.normalised(*references[runs.task]) for runs in found]
     names = list(dict.fromkeys(runs.name for runs in found))
     if baseline is not None and baseline not in names:
-        raise UserError(f"there are no runs of the baseline {shown(baseline)}; there are {cut(names, ', ')}")
+        raise UserError(f"there are no runs of the baseline {shown(baseline)}; there are runs of {cut(names, ', ')}")
     scopes = {task: {runs.name: [runs] for runs in found if runs.task == task} for task in tasks}
     if len(tasks) > 1 and references:
         of_all = {name: [runs for runs in found if runs.name == name] for name in names}
@@ -452,7 +452,7 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
         words, pairs, advice = f"by {normalise}", _by_task(found, given), f"add it to {normalise}"
     missing = [task for task in tasks if task not in pairs]
     if missing:
-        raise UserError(f"there are no references of {cut(missing, ', ')} to normalise returns; {advice}")
+        raise UserError(f"there are no reference returns for {cut(missing, ', ')} to normalise with; {advice}")
     checked = {}
     for task in tasks:
         pair = pairs[task]

@@ -414,7 +414,7 @@ def collect(
     if epsilon is not None and actor is None:
         raise UserError("epsilon has no effect on random actions; leave it out, or give an agent")
     if epsilon is not None and deterministic:
-        raise UserError("deterministic has no effect with epsilon, which implies it; leave it out")
+        raise UserError("deterministic has no effect with epsilon, which already implies it; leave deterministic out")
     make_env, longest = _configured(env), episode_options()
     noise = None if actor is None else actor.noise
     with for_python(), same_global_generators():
@@ -562,7 +562,7 @@ def plot(
         folders: folders of runs, algorithms or environments, or one of them.
         file: the picture to write: PNG, PDF or SVG, by its suffix.
         metric: the column of `progress.csv`.
-        grid: True for a row of panels for each environment and a column for each data set, with D4RL's scores where
+        grid: True for a row of panels for each environment and a column for each dataset, with D4RL's scores where
             they are known, one legend, and BC as a dashed line; see `plot_grid`.
         average: number of values of a moving average, in a grid.
         final: True for a grid of the last values.
@@ -574,7 +574,7 @@ def plot(
     """
     check_arguments("plot", rules_of(plot), {"grid": grid, "average": average, "final": final})
     if average > 1 and not (grid or final):
-        raise UserError(f"average {average} has no effect without a grid; leave it out, or ask for a grid")
+        raise UserError(f"average {average} has no effect without a grid; leave it out, or add a grid")
     given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there is no folder to draw; give one or more folders of runs")
@@ -679,7 +679,8 @@ def _actor(agent: object) -> ActorCritic:
     actor: object = agent.algorithm if isinstance(agent, Agent) else agent
     if isinstance(agent, RunResult):
         raise UserError(
-            "a run evaluates itself, through its wrappers: run.evaluate(episodes=10); else give run.agent()"
+            "this is a run, not an agent: call run.evaluate(episodes=10), which uses the run's wrappers, or give "
+            "run.agent()"
         )
     if not isinstance(actor, ActorCritic):
         raise UserError(

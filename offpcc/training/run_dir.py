@@ -145,7 +145,7 @@ class RunFolder:
         # A folder must not choose what is imported, so drop the module of "module:id".
         known = self.details().get("env", self.siblings.parent.name)
         if not known:
-            raise UserError(f"{self.path} was trained without an environment: add --env, the one to evaluate it in")
+            raise UserError(f"{self.path} was trained without an environment: give one for the evaluation with --env")
         if self.details().get("env_made"):
             raise UserError(
                 f"a function made the environment of {self.path}: name a registered one with --env, or use Python, "
@@ -212,7 +212,7 @@ def path_part(name: str) -> str:
     part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     if not part or len(part) > LONGEST_NAME:
         raise UserError(
-            f"{shown(name)} cannot be the name of a folder; give that of an environment, an algorithm or a data set"
+            f"{shown(name)} cannot be the name of a folder; give the name of an environment, an algorithm or a dataset"
         )
     return part
 
@@ -307,8 +307,10 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
         if start is None or not details or not folder.has_checkpoint():
             continue
         if not isinstance(first, str) or Path(first).resolve() != Path(str(start)).resolve():
-            began = f"began with {shown(first)}" if isinstance(first, str) else "began without it"
-            raise UserError(f"--{option} {start} has no effect on the run in {folder.path}: it {began}; leave it out")
+            began = f"began with {shown(first)}" if isinstance(first, str) else f"began without --{option}"
+            raise UserError(
+                f"--{option} {start} has no effect on the run in {folder.path}, which {began}; leave it out"
+            )
     of_function = [("env_made", str)] if spec.env_function is not None else []
     for name, kind in (
         ("env", str),
@@ -321,8 +323,8 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
         known, given = details.get(name), getattr(spec, name)
         if isinstance(known, kind) and known != given:
             raise UserError(
-                f"the run in {folder.path} was made with {name} {shown(str(known))}, but this one has "
-                f"{shown(str(given))}: a resumed run keeps it; give the same, or name another folder"
+                f"the run in {folder.path} was made with {name} {shown(str(known))}, but here it is "
+                f"{shown(str(given))}: a resumed run keeps its {name}; give the same value, or another folder"
             )
 
 
@@ -343,9 +345,9 @@ def _difference(other: Origin, origin: Origin) -> str | None:
     has_other_data = None not in (known := (other.fingerprint, origin.fingerprint)) and len({*known}) > 1
     if (other.source is None) != (origin.source is None) or has_other_data:
         return (
-            f"learned {other.data_text}, but this one would learn {origin.data_text}, and ids of one folder "
-            f"count as seeds of one experiment (the hashes are those of the rows that are learned from, so they also "
-            f"differ by dataset.best_fraction); {elsewhere}, or rename the data file"
+            f"learned {other.data_text}, but this one would learn {origin.data_text}, and ids of one folder count as "
+            f"seeds of one experiment (a hash identifies the rows used for learning, so it also depends on "
+            f"dataset.best_fraction); {elsewhere}, or rename the data file"
         )
     if other.env == origin.env:
         return None

@@ -83,7 +83,9 @@ class Callback:
         is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
         for name, ours in CALLBACK_METHODS.items():
             if name in vars(cls) and not is_called:
-                raise UserError(f"{cls.__name__} has the method {name}, which nothing calls; in offpcc that is {ours}")
+                raise UserError(
+                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
+                )
 
     def statistics(self, run: Run) -> Mapping[str, float | None]:
         """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value.
@@ -427,7 +429,7 @@ def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
     if num_epochs == 0 and num_epochs is not False and not goes_online:
         raise UserError(
             "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment "
-            "and its steps by --then_env_steps: then 0 begins in the environment at once"
+            "and --then_env_steps: the run then begins in the environment at once"
         )
 
 

@@ -93,8 +93,10 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
             messages.append(f"{spec.dataset} is not tested in any environment, so there are no tests")
         elif spec.env is None:
             one = OLD_BODIES.sub(r"\1-v4", data.recorded_in or "")
-            advice = f"--env {one}, where the data was recorded, has some" if one else "--env NAME has some"
-            messages.append(f"no environment is named, so there are no tests; {advice}")
+            advice = (
+                f"for tests, give --env {one}, where the data was recorded" if one else "for tests, give --env NAME"
+            )
+            messages.append(f"no environment is given, so there are no tests; {advice}")
         if phase is not None:
             messages += _describe_online(spec, experiment, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
@@ -207,7 +209,7 @@ def explain_rare_policy_updates(spec: RunSpec, experiment: Experiment) -> str:
     name = type(algorithm).__name__
     return (
         f"the policy learns once in {delay} updates: {name}.policy_delay is {delay}, but {setting} is {number:g}; "
-        f"raise the second, or lower the first"
+        f"raise {setting}, or lower policy_delay"
     )
 
 

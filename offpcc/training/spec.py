@@ -350,16 +350,19 @@ class RunSpec:
         else:
             function, env = env, env_label(env)
         if env is None and dataset is None:
-            raise UserError("there is neither an environment nor a data set to learn from; name one of them")
+            raise UserError("there is neither an environment nor a dataset to learn from; give one of them")
         if dataset is None and dataset_fraction != 1.0:
-            raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a data set; leave it out")
+            raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a dataset; leave it out")
         if dataset_steps is not None:
             check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
         if init is not None and start_from is not None:
-            raise UserError(f"--init {init} has no effect with --from, whose networks are taken; leave one out")
+            raise UserError(
+                f"--init {init} has no effect with --from, which takes the networks of its run; leave out --init or "
+                f"--from"
+            )
         check_model(algorithm_class, short_name(named), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
@@ -573,9 +576,13 @@ def check_model(
     """
     if getattr(algorithm, "imagination", None) is None:
         if model is not None:
-            raise UserError(f"--model {model} has no effect on {algo}, which uses no model; leave it out, or take mopo")
+            raise UserError(
+                f"--model {model} has no effect on {algo}, which uses no model; leave --model out, or choose mopo"
+            )
     elif dataset is None and not algorithm.trains_model:
-        raise UserError(f"{algo} learns from recorded data; name them with --dataset, or choose mbpo to learn online")
+        raise UserError(
+            f"{algo} learns from recorded data; give a dataset with --dataset, or choose mbpo to learn online"
+        )
     elif dataset is None and model is not None:
         raise UserError(f"--model {model}: without recorded data, {algo} trains its model in the run; leave it out")
 
@@ -589,22 +596,25 @@ def check_goes_online(
         UserError: the environment, the dataset or the steps are missing.
     """
     if start_from is not None and not num_steps:
-        raise UserError("--then_env_steps is 0, so the run would not go on; give the number of environment steps")
+        raise UserError("--then_env_steps is 0, so the run would not continue; give the number of environment steps")
     if not num_steps:
         return
     option = f"--then_env_steps {num_steps}" if start_from is None else f"--from {start_from}"
     if env is None:
-        raise UserError(f"{option} needs an environment to go on in; name it with --env")
+        raise UserError(f"{option} needs an environment to continue in; give one with --env")
     if dataset is None:
-        raise UserError(f"{option} is for runs that learn from recorded data first; name the data with --dataset")
+        raise UserError(f"{option} is for runs that learn from recorded data first; give a dataset with --dataset")
 
 
 def check_steps(prefix: str, dataset: Any, fraction: float, steps: int) -> None:
     """Raise if a number of steps has no effect, or if a fraction is given as well; `prefix` is of the options."""
     if dataset is None:
-        raise UserError(f"{prefix}steps {steps} has no effect without a data set; leave it out")
+        raise UserError(f"{prefix}steps {steps} has no effect without a dataset; leave it out")
     if fraction != 1.0:
-        raise UserError(f"{prefix}steps {steps} and {prefix}fraction {fraction} both choose a part; leave one out")
+        raise UserError(
+            f"{prefix}steps {steps} and {prefix}fraction {fraction} both choose a part of the data and cannot be "
+            f"combined; leave out one of the two"
+        )
 
 
 def run_label(

@@ -58,22 +58,28 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
     ),
     (re.compile(r'--gin "[A-Z]\w*\.(\w+)=([^"]*)"'), r"\1=\2"),  # of an algorithm
     (re.compile(r"--no_video\b"), "video=False"),
-    (re.compile(r"""(?<!\S)--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
+    (re.compile(r"""(?<![^\s(])--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),
     (re.compile(r"leave --env out"), "give env=None"),
+    (re.compile(r" \(on the command line: --import MODULE, or --config with its import\)"), ""),
     (re.compile(r"add --import MODULE, or --config with its import"), "import it first"),
     (re.compile(r"add --import (\S+), or name a config of your own with --config"), r"import \1 first"),
-    (re.compile(r"(the same command with |by |and )--resume\b"), r"\1resume=True"),
+    (re.compile(r"add --import (\S+); in Python, import that module first"), r"import \1 first"),
+    (re.compile(r"(?:add )?(?<![^\s(])--import ([^\s;,)]+)"), r"import \1 first"),
+    (re.compile(r"(?<![^\s(])--config\b"), "offpcc.configure(FILE)"),
+    (re.compile(r"(?<![^\s(])--resume\b"), "resume=True"),
     (
         re.compile(
-            r"(?<![^\s(])--(results|save_dataset|dataset|env|threads|track|dataset_fraction|dataset_steps|"
-            r"then_env_steps)\b"
+            r"(?<![^\s(])--(algo|dataset|dataset_fraction|dataset_steps|device|env|init|model|results|save_dataset|"
+            r"then_env_steps|threads|track)\b"
         ),
         r"\1=",
     ),
     (re.compile(r"(?<![^\s(])--from\b"), "start_from="),
     (re.compile(r"another --run_id"), "another seed= or run_dir="),
+    (re.compile(r"(?<![^\s(])--run_id\b"), "seed="),
     (re.compile(r"for --metric "), "for metric="),
 )
+COMMAND = re.compile(r"(`offpcc [^`]*`)")
 
 
 @contextlib.contextmanager
@@ -97,11 +103,16 @@ def for_python() -> Iterator[None]:
 
 
 def in_python(message: str) -> str:
-    """Return a message with ``results=`` in place of ``--results``, and so on; unchanged inside `command_line`."""
-    if not _is_command_line.get():
-        for option, argument in PYTHON:
-            message = option.sub(argument, message)
-    return message
+    """Return a message with ``results=`` in place of ``--results``, and so on; unchanged inside `command_line`.
+
+    A command in backquotes, such as ```offpcc check --env NAME```, keeps its options.
+    """
+    if _is_command_line.get():
+        return message
+    parts = COMMAND.split(message)
+    for option, argument in PYTHON:
+        parts[::2] = [option.sub(argument, part) for part in parts[::2]]
+    return "".join(parts)
 
 
 _PACKAGE = str(Path(__file__).parents[1])

@@ -105,7 +105,7 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         raise UserError(f"{where}: import {module}: {error.message}") from error
     except ModuleNotFoundError as error:
         if module.endswith(".py"):
-            raise UserError(f"{where}: import {module}: name a module without .py: {module[:-3]}") from error
+            raise UserError(f"{where}: import {module}: write the module's name without .py: {module[:-3]}") from error
         raise UserError(
             f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
             f"config, or installed; install it, or correct the name"

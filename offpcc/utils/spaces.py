@@ -122,7 +122,7 @@ class DictShape(tuple[int, ...]):
 class PackedDict(spaces.Box):
     """Space of packed Dict observations: one uint8 array (D,), the bytes of all vectors, then those of all images.
 
-    Buffers, recordings and data sets store these bytes, which take as much memory as the entries themselves. Networks
+    Buffers, recordings and datasets store these bytes, which take as much memory as the entries themselves. Networks
     see them as float32 numbers, see `unpack`. An entry becomes a vector or an image:
 
     - an image: a Box of uint8 with three axes, with channels first or last, and 7 or more pixels high and wide;

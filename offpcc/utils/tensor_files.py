@@ -131,7 +131,7 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
     if version != format_version:
         age, remedy = ("a newer", "install that one") if version > format_version else ("an older", OF_OLDER_VERSIONS)
         raise FileError(
-            f"{file} has format {shown(str(version))}, this offpcc reads {format_version}",
+            f"{file} has format {shown(str(version))}, but this offpcc reads {format_version}",
             f"{age} offpcc wrote it: {remedy}",
         )
     if needs_seal and not is_sealed:

@@ -180,7 +180,7 @@ def test_an_image_has_a_state_beside_it_that_may_be_normalised_alone():
     "cls, options, words",
     [
         (RecurrentSACSharing, {}, "share a memory"),
-        (BCQ, {}, "chooses its actions by its critics"),
+        (BCQ, {}, "chooses its actions with its critics"),
         (MBPO, {}, "learns in a model"),
         (BC, {"critic_inputs": BOTH}, "has no critics"),
         (SAC, {"critic_inputs": "all"}, "critic_inputs"),
@@ -193,7 +193,7 @@ def test_what_cannot_have_a_state_is_refused(cls, options, words):
 
 
 def test_a_state_is_needed():
-    with pytest.raises(UserError, match=r"but there is no state; say where it is, as by make.state"):
+    with pytest.raises(UserError, match=r"but there is no state; bind make.state to the place of the state"):
         SAC(VECTORS, ACTIONS, critic_inputs=ALONE)
     assert SAC(VECTORS, ACTIONS, critic_inputs="history").num_states == 0
 

@@ -71,7 +71,11 @@ FAULTS = {
     "constant": (f"{SHORT}SAC.lr = @gin.constant()\n", ":2", "SAC.lr is @gin.constant", "gin's own"),
     "digits": (f"{SHORT}SAC.n_step = {'9' * 5_000}\n", "SAC.n_step = 999", "(5,0"),
     "hexadecimal_digits": (f"{SHORT}SAC.n_step = 0x{'f' * 5_000}\n", "SAC.n_step has a whole number of 6,021 digits"),
-    "wrappers_that_are_none": (f"{SHORT}make.wrappers = [@make]\n", "gives an object of EnvOptions", "make.wrappers"),
+    "wrappers_that_are_none": (
+        f"{SHORT}make.wrappers = [@make]\n",
+        "returned an object of EnvOptions",
+        "make.wrappers",
+    ),
     "key_of_a_list": (f"{SHORT}make.kwargs = {{[1]: 2}}\n", "unhashable", "use only numbers or strings as keys"),
     "long_line": (f"{SHORT}SAC.hidden_dims = ({'-1, ' * 5_000})\n", "SAC.hidden_dims"),
 }

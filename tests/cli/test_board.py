@@ -143,7 +143,7 @@ def test_no_runs_and_a_taken_port_are_one_message(launch, tmp_path):
     server = http.server.HTTPServer((HOST, 0), http.server.BaseHTTPRequestHandler)
     with server:
         code, _, err = launch("board", tmp_path, "--port", server.server_port)
-    assert code == 2 and "name another --port" in err
+    assert code == 2 and "give another --port" in err
 
 
 @pytest.fixture(scope="module")

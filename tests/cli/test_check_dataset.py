@@ -137,11 +137,11 @@ def wordy(file):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (truncated, "is damaged or not whole"),
+        (truncated, "is damaged or incomplete"),
         (emptied, "is empty"),
         (keyless, "rewards missing; found: actions, observations, terminals, timeouts; rename them, or in Python"),
         (uneven, "799 rewards, but 800 observations"),
-        (wordy, "rewards holds object, no numbers"),
+        (wordy, "rewards holds object, not numbers"),
     ],
 )
 def test_data_that_cannot_be_read_is_bad_input(launch, tmp_path, spoil, words):

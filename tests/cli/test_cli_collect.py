@@ -128,7 +128,7 @@ def test_progress_is_lines_or_in_a_terminal_a_bar(here, monkeypatch, capsys):
 def test_the_command_line_records(here, launch):
     code, told, err = launch("collect", "--env", ENV, "--actor", "random", "--steps", 30, "--out", "new/data.hdf5")
     assert code == 0, err
-    assert "data set new/data.hdf5" in told
+    assert "dataset new/data.hdf5" in told
     assert load_dataset("new/data.hdf5").num_steps == 30
 
 
@@ -293,7 +293,7 @@ def test_a_damaged_recording_is_refused_as_a_whole(here, monkeypatch):
     content[(start := content.rfind(b"EPIS", 0, len(content) // 3)) + 100] ^= 1  # in the first episode
     log.write_bytes(content)
     with pytest.raises(
-        UserError, match=rf"is damaged at byte {start:,}, .* keep the 0 episodes .* after `truncate -s {start} "
+        UserError, match=rf"is damaged at byte {start:,}, .* run `truncate -s {start} .*`, which keeps the 0 episodes"
     ):
         run(resume=True)
     assert log.read_bytes() == content
@@ -334,7 +334,7 @@ def test_what_is_at_fault_is_told_and_nothing_is_made(here):
 
 def test_an_existing_recording_is_not_overwritten(here, monkeypatch):
     run()
-    with pytest.raises(UserError, match=r"data.hdf5 is there and is not overwritten; give another file.*--resume"):
+    with pytest.raises(UserError, match=r"data.hdf5 exists and is not overwritten; give another file.*--resume"):
         run()
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
         patch.setattr(Recorder, "merge", lambda self: (_ for _ in ()).throw(STOP))

@@ -51,8 +51,8 @@ def test_values_that_cannot_be_and_agents_of_two_kinds_are_noted(capsys):
 
     print_values([policy("good", -5.0, True), policy("odd", 3.0, True)])
     told = capsys.readouterr().out
-    assert told.count("note: the recorded rewards give values from -20 to 0, so that of odd is wrong") == 1
-    assert "that of good" not in told and "agents of one kind" not in told
+    assert told.count("note: the recorded rewards give values from -20 to 0, so the value of odd is wrong") == 1
+    assert "the value of good" not in told and "agents of one kind" not in told
     print_values([policy("good", -5.0, True), policy("other", -4.0, False)])
     assert "compare agents of one kind" in capsys.readouterr().out
 

@@ -207,7 +207,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
             "does not take --actor; training cannot start from a saved actor (--from RUN",
         ),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
-        ("check log.hdf5", "`offpcc check` does not take log.hdf5; a data set is given by --dataset log.hdf5"),
+        ("check log.hdf5", "`offpcc check` does not take log.hdf5; give a dataset with --dataset log.hdf5"),
         ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction, --dataset_steps; see"),
         ("--algo sac --results", "--results: expected one argument; see"),

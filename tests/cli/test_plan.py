@@ -102,7 +102,7 @@ def test_an_actor_that_will_only_imitate_is_told_of(begin, unit_file, algo):
     [
         ({"status": "finished"}, (*CONFIG, *UNKNOWN), "is finished and is not overwritten"),
         ({"status": "running"}, UNKNOWN, "is unfinished and is not overwritten"),
-        (None, ("--resume", *UNKNOWN), "to resume; to start one"),
+        (None, ("--resume", *UNKNOWN), "to resume; to start a new run"),
         (None, UNKNOWN, "has no parameter 'alfa'"),
         ({"status": "finished"}, ("--resume", *CONFIG, *UNKNOWN), "has no parameter 'alfa'"),
         (None, (*CONFIG, "--save_dataset", "played.txt", *UNKNOWN), "has no parameter 'alfa'"),
@@ -120,7 +120,7 @@ def test_a_run_that_is_over_is_told_to_be(begin, launch):
     assert begin(*words, facts={"status": "finished"}) is None
     code, out, _ = launch(*words, "--algo", "sac")
     assert code == 0
-    assert "run 1 is finished; there is nothing left to do" in out and "it cannot be resumed, because " in out
+    assert "run 1 is finished; there is nothing left to do" in out and "the run cannot be resumed, because " in out
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,10 @@ def test_bad_input_gets_one_message(launch, tmp_path):
         ),
         ((*base, *to, "--recipe", "d4rl", "--actor", "random"), "--actor random has no effect with --recipe"),
         ((*base, *to, "--recipe", "d4rl", "--deterministic"), "--deterministic has no effect with --recipe"),
-        ((*base, "--out", tmp_path, "--recipe", "d4rl"), "medium.hdf5 is there and is not overwritten; add --resume"),
+        ((*base, "--out", tmp_path, "--recipe", "d4rl"), "medium.hdf5 exists and is not overwritten; add --resume"),
         ((*base, "--out", tmp_path / "medium.hdf5", "--recipe", "d4rl"), "is a file, not a folder"),
         ((*base, *to, "--recipe", "d4rl", "--algo", "sacc"), "there is no algorithm 'sacc'"),
-        ((*base, *to, "--recipe", "d4rl", "--minari", "own/data-v0"), "write KIND where their kinds"),
+        ((*base, *to, "--recipe", "d4rl", "--minari", "own/data-v0"), "write KIND in place of their kind"),
         ((*base, *to, "--recipe", "d4rl", "--medium", "1.5"), "--medium"),
         ((*base, *to, "--recipe", "robomimic"), "--recipe"),
     ]

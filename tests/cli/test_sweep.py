@@ -519,7 +519,7 @@ def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
     wait_for_rows(tmp_path, process)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=300)
-    assert process.returncode == 143 and "the same command goes on" in out and "Traceback" not in out
+    assert process.returncode == 143 and "the same command continues the sweep" in out and "Traceback" not in out
     assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
 
 
@@ -530,7 +530,10 @@ def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
     process = start(tmp_path)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert "the 0.001 hours of [stop] are over" in out and "runs are not finished; the same command goes on" in out
+    assert (
+        "the 0.001 hours of [stop] are over" in out
+        and "runs are not finished; the same command continues the sweep" in out
+    )
     assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
     assert "finished" not in [row["status"] for row in table(tmp_path)]
     (tmp_path / "s.toml").write_text(text)

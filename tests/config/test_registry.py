@@ -196,5 +196,5 @@ def test_a_parameter_of_the_parent_that_is_declared_again_is_told(capsys):
     told = capsys.readouterr().err
     assert told == (
         "offpcc: DeclaresAgain declares rate again, a parameter of ProbeParent, so bindings of ProbeParent.rate have "
-        "no effect on it; take it by **kwargs\n"
+        "no effect on DeclaresAgain; remove rate from its signature and pass on **kwargs\n"
     )

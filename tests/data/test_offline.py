@@ -240,15 +240,15 @@ def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recw
         "rbc",
     ]
     assert told[-1].endswith(
-        "does not improve; name one with dataset=, or choose an algorithm for learning online, such as rsac"
+        "does not improve; give one with dataset=, or choose an algorithm for learning online, such as rsac"
     )
     assert {one.filename for one in recwarn.list} == {__file__}, "the line that calls build"
     short = ("--config", "test/template_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=10")
     code, out, _ = launch("--env", "pendulum-v0", "--algo", "cql", *short)
     assert code == 0
-    assert "note: cql is made for recorded data, but no data set is given, so it learns from its own steps; name" in out
+    assert "note: cql is made for recorded data, but no dataset is given, so it learns from its own steps; give" in out
     assert launch("--env", "pendulum-v0", "--algo", "mopo", *short)[2].startswith(
-        "offpcc: mopo learns from recorded data; name them with --dataset"
+        "offpcc: mopo learns from recorded data; give a dataset with --dataset"
     )
 
 
@@ -496,14 +496,14 @@ def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, la
 def test_without_an_environment_it_is_not_tested(offline, launch, unit_file, tmp_path):
     code, out, err = offline("iql", "--dataset", unit_file)
     assert code == 0, err
-    assert "no environment is named, so there are no tests" in out
+    assert "no environment is given, so there are no tests" in out
     folder = tmp_path / "results" / "swings" / "iql" / "1"
     assert figures(folder)[-1]["test/return"] == "" and (folder / "curve.png").exists()
     assert (folder / "actor_last.pt").exists()
     code, _, err = launch("evaluate", folder)
     assert code == 2 and "trained without an environment" in err
     code, _, err = launch("--dataset", unit_file, "--algo", "iql", "--render")
-    assert code == 2 and "has no environment to be shown in" in err
+    assert code == 2 and "has no environment to show the actor in" in err
     code, out, err = launch("evaluate", folder, "--episodes", 1, "--env", "pendulum-v0")
     assert code == 0, err
 
@@ -806,7 +806,7 @@ def test_constant_numbers_that_the_agent_sees_are_warned_of():
     given = {"actions": draw.uniform(-1, 1, (400, 1)), "rewards": draw.normal(size=400)}
     given |= {"terminations": np.arange(400) % 20 == 19, "action_range": (-1, 1)}
     states = np.concatenate([draw.normal(size=(400, 1)), np.ones((400, 1))], 1)
-    with pytest.warns(DataWarning, match=r"the numbers 'battery' 0 are constant in the data"):
+    with pytest.warns(DataWarning, match=r"the numbers 'battery' 0 of the observations are constant in the data"):
         build(None, "iql", dataset=Dataset.from_arrays(observations=seen, **given), algorithm=TINY)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

@@ -162,7 +162,7 @@ def test_an_id_like_no_other_comes_with_the_list():
 def test_an_unknown_module_is_named():
     text = message("no_such_module:pendulum-v0")
     assert "there is no module 'no_such_module'" in text and "install it" in text
-    assert message("json.py:pendulum-v0").endswith("name a module without .py: json")
+    assert message("json.py:pendulum-v0").endswith("write the module's name without .py: json")
 
 
 def test_a_missing_simulator_is_named(monkeypatch):
@@ -309,12 +309,12 @@ def test_whatever_a_wrapper_raises_is_told_in_one_line():
 
 def test_arguments_and_drawing_are_told_apart(register):
     name = register()
-    with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be rendered"):
         make(name, render_mode="rgb_array", kwargs={"observations": VECTOR})
 
 
 def test_gymnasiums_warnings_of_drawing_are_left_to_our_message(register, recwarn):
-    with pytest.raises(UnsuitableEnvironment, match=r"cannot be drawn"):
+    with pytest.raises(UnsuitableEnvironment, match=r"cannot be rendered"):
         make(register(), render_mode="rgb_array", kwargs={})
     assert not recwarn.list
 
@@ -439,7 +439,7 @@ def test_a_video_begins_at_the_next_reset_and_another_folder_ends_the_last_one(t
 
 def test_videos_that_cannot_be_leave_a_lazy_environment_as_it_is():
     env = make(Closing, lazy=True)
-    with pytest.raises(UserError, match="cannot be drawn"):
+    with pytest.raises(UserError, match="cannot be rendered"):
         env.enable_save_replay("video")
     env.reset()
 

@@ -174,7 +174,7 @@ def test_a_wrapper_that_hides_leaves_the_environments_own_state():
 def test_hidden_parts_of_data_are_not_the_environments_own_state(tmp_path):
     offpcc.collect(Rich, None, steps=40, seed=1).save(file := tmp_path / "data.hdf5")
     env = make(Rich, wrappers=[functools.partial(KeepIndices, indices=(0,))], state="info", scale_actions=True)
-    with pytest.raises(UserError, match="holds no states, which"):
+    with pytest.raises(UserError, match="has no column of states"):
         read(file, env, state="info")
 
 
@@ -258,7 +258,7 @@ def test_arrays_with_states():
 def test_data_that_hide_the_state_are_refused(tmp_path):
     offpcc.collect(PENDULUM, None, steps=300, seed=1).save(file := tmp_path / "data.hdf5")
     for env in (make(PENDULUM, state="info", scale_actions=True), None):
-        with pytest.raises(UserError, match="holds no states, which"):
+        with pytest.raises(UserError, match="has no column of states"):
             read(file, env, state="info")
 
 

@@ -197,7 +197,9 @@ def test_an_encoder_of_dict_observations_is_checked_by_their_space():
 
 
 def test_what_is_no_encoder_is_told():
-    with pytest.raises(UserError, match=r"InputShape is no encoder; derive it from Encoder, or check a memory cell by"):
+    with pytest.raises(
+        UserError, match=r"InputShape is not an encoder; derive it from Encoder, or check a memory cell by"
+    ):
         check_encoder(lambda shape: shape)
 
 
@@ -250,8 +252,8 @@ class Renaming(Cell):
     (functools.partial(Recurrent, cell=Undecorated), "^the class Undecorated cannot .*; decorate it with offpcc"),
     (UndecoratedEncoder, "^an object of UndecoratedEncoder cannot .*; decorate its class with offpcc.configurable$"),
     (functools.partial(Recurrent, cell=Renaming), "^Renaming takes the arguments input_dim, width, depth; a cell gets"),
-    (MisnamingApart, "^MisnamingApart names its input shape input_shape, .* argument shape$"),
-    (Misnaming, "^Misnaming names its input shape input_shape"),
+    (MisnamingApart, "^MisnamingApart has an argument input_shape for its input shape, .* argument to shape$"),
+    (Misnaming, "^Misnaming has an argument input_shape for its input shape"),
     (lambda shape: Positional(shape, 1, 2), r"^Positional cannot be rebuilt from an actor's file \(.*scales"),
 ])  # fmt: skip
 def test_what_no_actors_file_could_hold_is_told_in_one_line(build, told):

@@ -207,6 +207,8 @@ def test_columns_of_callbacks_are_in_both_phases(pendulum_file):
 
 @pytest.mark.parametrize("name, ours", [("_on_step", "on_progress"), ("on_train_end", "on_end")])
 def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
-    with pytest.raises(UserError, match=f"Theirs has the method {name}, which nothing calls; in offpcc that is {ours}"):
+    with pytest.raises(
+        UserError, match=f"Theirs has the method {name}, which offpcc never calls; in offpcc that is {ours}"
+    ):
         type("Theirs", (Callback,), {name: lambda self: True})
     type("Helped", (Callback,), {name: lambda self: True, "on_progress": lambda self, run: None})

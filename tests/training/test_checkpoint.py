@@ -281,16 +281,16 @@ DAMAGE = {
     "noise": (lambda file, part: file.write_bytes(bytes(range(256))), "is no checkpoint of offpcc, or is damaged"),
     "cut": (lambda file, part: file.write_bytes(file.read_bytes()[:-500]), "or is damaged"),
     "an actor": (_rewrite(kind="actor"), "not of the kind 'checkpoint' but 'actor'"),
-    "newer": (_rewrite(format=99), f"has format 99, this offpcc reads {CHECKPOINT_FORMAT}"),
+    "newer": (_rewrite(format=99), f"has format 99, but this offpcc reads {CHECKPOINT_FORMAT}"),
     "older": (lambda file, part: torch.save({"kind": "checkpoint", "format": 4}, file), "has format 4"),
     "without its seal": (lambda file, part: torch.save(dict(read_checkpoint(file)), file), "lost its checksum"),
-    "of other parts": (_rewrite(buffer={"parts": [["../../secret", 3]]}), "names no parts of a replay buffer"),
+    "of other parts": (_rewrite(buffer={"parts": [["../../secret", 3]]}), "does not list the parts of a replay buffer"),
     "a folder": (lambda file, part: (file.unlink(), file.mkdir()), "not a regular file"),
     "without a part": (lambda file, part: part.unlink(), "is missing"),
     "with a part of another": (lambda file, part: part.write_bytes(bytes(part.stat().st_size)), "is damaged"),
     "with a link": (
         lambda file, part: (part.rename(part.with_suffix(".x")), part.symlink_to(part.with_suffix(".x"))),
-        "is not a file of its own",
+        "is not a regular file",
     ),
 }
 
@@ -349,7 +349,7 @@ def test_a_part_that_changes_between_proof_and_use_is_refused(file):
     run.save(file)
     checkpoint = read_checkpoint(file)
     (parts_folder(file) / checkpoint.parts[0].name).write_bytes(bytes(checkpoint.parts[0].num_bytes))
-    with pytest.raises(FileError, match="does not hold what it should"):
+    with pytest.raises(FileError, match="has changed since it was checked"):
         load_buffer(checkpoint, Played().learner)
 
 

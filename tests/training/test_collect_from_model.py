@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_refused(world, tmp_path, capsys):
         (words((data, data), other), "random.hdf5"),
         (words((str(tmp_path / "none.hdf5"), file), other), "none.hdf5"),
         (words(world, there), "exists and is not overwritten"),
-        (words(world, other, "--resume"), "--resume has no effect with --model"),
+        (words(world, other, "--resume"), "--resume has no effect on episodes in a model"),
         (words(world, other, "--recipe", "d4rl"), "--model"),
         (words(world, other, "--rollout_length", "0"), "--rollout_length: '0' is no whole number above 0"),
         (words(world, other, "--deterministic"), "--deterministic has no effect on random actions"),

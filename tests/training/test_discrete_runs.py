@@ -108,10 +108,10 @@ def test_choices_begin_where_the_environment_says():
     data = offpcc.Dataset.from_arrays(actions=np.array([3, 4, 4, 3, 4, 3]), **given)
     assert data.choices((3, 5)) == (3, 3) and data.choices() == (0, 5)
     np.testing.assert_array_equal(data.unit_actions((3, 5))[:2], [[1, 0, 0], [0, 1, 0]])
-    with pytest.raises(UserError, match="actions reach from 3 to 4, but there are the actions 0 to 1 only"):
+    with pytest.raises(UserError, match="actions are from 3 to 4, but only 0 to 1 are possible"):
         data.choices((0, 1))
     pairs = offpcc.Dataset.from_arrays(actions=np.array([[0, 1]] * 6), **given)
-    with pytest.raises(UserError, match="actions are 2 whole numbers each, but a discrete action is one"):
+    with pytest.raises(UserError, match="each action has 2 whole numbers, but a discrete action is one"):
         pairs.choices()
 
 

@@ -296,7 +296,7 @@ def test_an_actor_of_an_older_format_is_refused_in_one_message(tmp_path, older):
     with pytest.raises(UserError) as caught:
         offpcc.Agent.load(file)
     assert caught.value.message == (
-        f"{file} has format {older}, this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use "
+        f"{file} has format {older}, but this offpcc reads {ACTOR_FORMAT}; an older offpcc wrote it: use "
         f"commit 4e6c498, the last one that reads it, or train again"
     )
 
@@ -323,7 +323,7 @@ def test_a_lack_of_memory_while_learning_is_told_and_no_other_error_is_taken_for
     with pytest.raises(told) as caught:
         learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=5, update_after=2, num_test_episodes_per_epoch=0)
     if told is UserError:
-        assert "takes more memory than there is" in caught.value.message and "lower the sizes" in caught.value.message
+        assert "needs more memory than is free" in caught.value.message and "lower the sizes" in caught.value.message
     else:
         assert str(error) in str(caught.value)
 

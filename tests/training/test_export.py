@@ -241,7 +241,7 @@ def test_another_actor_is_not_written(tmp_path, monkeypatch):
     ("source", "file", "message"),
     [
         ("agent", "actor.txt", "does not end in .onnx or .pt2"),
-        ("agent", None, "export got no file; name one, such as actor.onnx"),
+        ("agent", None, "export got no file; give one, such as actor.onnx"),
         ("missing.pt", None, "missing.pt"),
         (".", None, "there is no saved actor"),
     ],
@@ -257,7 +257,7 @@ def test_wrong_sources_and_files(tmp_path, monkeypatch, source, file, message):
 def test_other_files_beside_it_are_kept(tmp_path):
     agent = agent_of("pendulum-p-v0", "sac")
     (tmp_path / "run.json").write_text(told := '{"env": "pendulum-p-v0"}')
-    with pytest.raises(UserError, match=r"run\.json is there already and is no contract of an export; name another"):
+    with pytest.raises(UserError, match=r"run\.json exists already and is not the contract of an export; give another"):
         offpcc.export(agent, tmp_path / "run.onnx")
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"] and (tmp_path / "run.json").read_text() == told
     for _ in range(2):  # a contract is replaced

@@ -245,7 +245,7 @@ def test_a_run_goes_on_only_with_its_own_environment_seed_and_algorithm(tmp_path
         env, algo, seed = given
         with pytest.raises(UserError, match=f"was made with {words}") as error:
             fit(RunSpec.make(env, algo, seed=seed), folder, resume=True, announce=silent)
-        assert "name another folder" in error.value.message
+        assert "give the same value, or another folder" in error.value.message
     assert (folder / "checkpoint.pt").read_bytes() == before
     assert fit(spec(algo="sac"), folder, resume=True, announce=silent).was_finished
 
@@ -276,7 +276,7 @@ def test_numbers_of_numpy_are_written_and_a_run_with_them_goes_on(tmp_path):
         ({"seed": -1}, "build.seed is -1"),
         ({"threads": 0}, "build.threads is 0"),
         ({"dataset_fraction": 2.0}, "build.dataset_fraction is 2.0"),
-        ({"dataset_fraction": 0.5}, "dataset_fraction 0.5 has no effect without a data set"),
+        ({"dataset_fraction": 0.5}, "dataset_fraction 0.5 has no effect without a dataset"),
         ({"device": "abacus"}, "device abacus cannot be used here"),
         ({"device": "meta"}, "device meta cannot be used here"),
     ],
@@ -290,7 +290,7 @@ def test_a_folder_without_a_name_or_with_a_config_of_the_user_is_refused(tmp_pat
     with pytest.raises(UserError, match="run_dir is"):
         fit(spec(algo="sac"), "", announce=silent)
     (tmp_path / "config.gin").write_text("mine")
-    with pytest.raises(UserError, match=r"config.gin is there, but no run"):
+    with pytest.raises(UserError, match=r"config.gin exists, but this folder holds no run"):
         fit(spec(algo="sac"), tmp_path, announce=silent)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"config.gin": "mine"}
 

@@ -361,7 +361,7 @@ def test_the_command(tmp_path, capfd, monkeypatch):
         ([str(ZOO / "pendulum")], "SAC has no memory here, so there is nothing to check"),
         (
             ["pendulum-p-v0"],
-            "there is no run pendulum-p-v0; an environment is given by --env pendulum-p-v0",
+            "there is no run pendulum-p-v0; give an environment with --env pendulum-p-v0",
         ),
         ([str(ZOO / "pendulum-p"), "--steps", "9"], "--steps 9 has no effect on the check of "),
         ([str(ZOO / "pendulum-p"), "--episodes", "1"], "check_memory.episodes"),

@@ -224,7 +224,7 @@ def test_a_training_resumes_exactly(tmp_path):
     first = small(data)
     first.run_epoch()
     save_model(first.model, file, first)
-    with pytest.raises(UserError, match="is not over"):
+    with pytest.raises(UserError, match="is not finished"):
         load_model(file)
     content = read_model(file)
     second = ModelFit(model_of(content, file, CPU), data.rows, whole.settings, content["training"]["seed"])
@@ -259,7 +259,7 @@ def test_a_file_gives_the_same_predictions(tmp_path):
 def test_a_file_that_describes_no_model_is_refused(change, tmp_path):
     save_model(DynamicsModel(2, 2, hidden_dims=(4,), termination="never"), tmp_path / "model.pt")
     write_tensors(tmp_path / "other.pt", {**read_model(tmp_path / "model.pt"), **change})
-    with pytest.raises(UserError, match=r"other\.pt does not hold what a model does"):
+    with pytest.raises(UserError, match=r"other\.pt does not have the content of a model"):
         offpcc.load_model(tmp_path / "other.pt")
 
 
@@ -393,7 +393,7 @@ def test_settings_that_cannot_be_are_refused(settings, message):
 
 def test_shapes_that_do_not_fit_are_refused():
     model = small(linear_data()).model
-    with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give \(B, 2\)"):
+    with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give the shape \(B, 2\)"):
         model.step(np.zeros(2), np.zeros((1, 2)))
     with pytest.raises(UserError, match="give data of the same environment"):
         model_quality(model, linear_data(constant=True).rows)
@@ -564,7 +564,7 @@ def test_words_that_make_no_sense_are_refused(recording, tmp_path, capsys):
     actor = tmp_path / "noise.pt"
     actor.write_bytes(b"noise")
     for words, message in {
-        ("check", "--model", str(actor)): "name them with --dataset",
+        ("check", "--model", str(actor)): "give a dataset with --dataset",
         ("check", "--model", str(actor), "--dataset", recording): "noise.pt",
         ("check", "--model", str(actor), "--dataset", recording, "--steps", "3"): "has no effect with --model",
         ("train-model", "--dataset", recording, "--out", str(tmp_path)): "exists",

@@ -707,7 +707,7 @@ def test_its_curve_has_no_switch(tmp_path, monkeypatch):
     [
         ("rlpd", (), (), "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data"),
         ("rlpd", THEN, ("OfflineToOnline.share=0.0",), "no update would draw recorded data; raise one"),
-        ("mopo", THEN, (), "train.num_epochs is 0, but mopo uses its model only before the environment"),
+        ("mopo", THEN, (), "train.num_epochs is 0, but mopo uses its model only before the online phase"),
         ("rlpd", THEN, ("train.updates_per_step=2",), "OfflineToOnline.updates_per_step is in its place; remove it"),
         ("rlpd", THEN, ("train.update_after=2",), "OfflineToOnline.warm_up_steps is in its place; remove it"),
     ],
@@ -799,13 +799,13 @@ def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_pa
     [
         ("OfflineToOnline.share=1.5", "OfflineToOnline.share is 1.5; it has to be a number from 0 to 1"),
         ("OfflineToOnline.share=-0.1", "OfflineToOnline.share is -0.1"),
-        ("OfflineToOnline.share=0.001", "of a batch of 64 is 0"),
+        ("OfflineToOnline.share=0.001", "0 recorded items in a batch of 64"),
         ("OfflineToOnline.warm_up_steps=240", "and the online phase has 240 steps, so nothing would be learned"),
         ("OfflineToOnline.warm_up_steps=-1", "OfflineToOnline.warm_up_steps is -1"),
         ("OfflineToOnline.updates_per_step=-1", "OfflineToOnline.updates_per_step is -1"),
         ("OfflineToOnline.decay=['nothing']", "names 'nothing', but IQL has no such number; it has"),
         ("OfflineToOnline.decay='beta'", "it has to be a list of names"),
-        ("OfflineToOnline.decay=['lr']", "which the optimizers have read at the start; a learning rate may fall by"),
+        ("OfflineToOnline.decay=['lr']", "which the optimizers read only once, at the start; for a falling"),
         ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),
         ("OfflineToOnline.algorithm=3", "it has to be the name of an algorithm"),
         ("OfflineToOnline.shares=0.5", "did you mean share"),
@@ -839,10 +839,10 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert "--then_env_steps 240 needs an environment" in refused(*dataset, *THEN)
     assert "for runs that learn from recorded data first" in refused("--env", "pendulum-v0", "--algo", "sac", *THEN)
     assert "above 0" in refused("--env", "pendulum-v0", *dataset, "--then_env_steps", "0")
-    assert "is no folder of a run" in refused("--from", tmp_path / "nowhere", "--env", "pendulum-v0")
+    assert "is not the folder of a run" in refused("--from", tmp_path / "nowhere", "--env", "pendulum-v0")
     assert quick("sac")[0] == 0
     acted = tmp_path / "results" / "pendulum-p-v0" / "sac" / "1"
-    assert "has learned in its environment" in refused("--from", acted, "--env", "pendulum-p-v0")
+    assert "learned in its environment" in refused("--from", acted, "--env", "pendulum-p-v0")
     assert online("iql", then=())[0] == 0
     run = folder(tmp_path, "iql", "pendulum-v0_from_swings")
     assert f"--from {run} needs an environment" in refused("--from", run)
@@ -854,7 +854,7 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert not (tmp_path / "results" / "pendulum-v0_from_swings_then_online").exists()
     assert online("iql")[0] == 0
     both = folder(tmp_path, "iql")
-    assert "has gone online itself" in refused("--from", both, "--env", "pendulum-v0")
+    assert "has already continued online" in refused("--from", both, "--env", "pendulum-v0")
     again = ("--env", "pendulum-v0", *dataset, "--resume")
     assert "went online after epoch 1" in refused(*again, *THEN, "--gin", "train.num_epochs=2")
 
@@ -866,7 +866,7 @@ def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_p
     used = [one for one in (*SHORT, *ONLINE) if not one.startswith(("train.num_epochs", "train.updates_per_step"))]
     loading.load_gin_config("test/offline_short.gin", merged(*used))
     again = offpcc.RunSpec.make("pendulum-v0", "iql", **given, start_from=tmp_path / "both")
-    with pytest.raises(UserError, match="start_from= takes runs that learned from recorded data alone"):
+    with pytest.raises(UserError, match="start_from= needs a run that learned from recorded data only"):
         offpcc.fit(again, tmp_path / "again")
 
 

@@ -29,6 +29,7 @@ from test_resume import assert_same
 import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.optim import LinearDecay
+from offpcc.cli.options import OPTIONS, TAKES
 from offpcc.config import loading
 from offpcc.config.registry import configurable
 from offpcc.data import ReplayBuffer
@@ -133,7 +134,7 @@ def test_a_run_of_a_function_resumes_exactly(tmp_path, algo):
     halves = run("halves", 2, resume=True)
     assert json.loads((halves / "run.json").read_text())["env"] == "Drift"
     assert (straight / "actor_last.pt").read_bytes() == (halves / "actor_last.pt").read_bytes()
-    with pytest.raises(UserError, match=r"was made with env Drift, but this one has make_drift"):
+    with pytest.raises(UserError, match=r"was made with env Drift, but here it is make_drift"):
         fit(RunSpec.make(make_drift, algo, seed=1), halves, resume=True)
 
 
@@ -174,7 +175,7 @@ def test_a_function_that_makes_no_new_environment_is_refused():
     made = Drift()
     with pytest.raises(UserError, match=r"the same environment object again.*lambda: Drift\(\)"):
         offpcc.build(lambda: gymnasium.wrappers.TimeLimit(made, 9), "sac")
-    with pytest.raises(UserError, match=r"the function gives 7, which is no gymnasium.Env"):
+    with pytest.raises(UserError, match=r"the function returned 7, which is not a gymnasium.Env"):
         offpcc.build(lambda: 7, "sac")
 
     def broken():
@@ -184,7 +185,7 @@ def test_a_function_that_makes_no_new_environment_is_refused():
         offpcc.build(broken, "sac")
     with pytest.raises(UserError, match=r"make_drift does not take the arguments stop"):
         offpcc.make(make_drift, kwargs={"stop": 1})
-    with pytest.raises(UserError, match=r"make_drift cannot be drawn as 'rgb_array'.*take the argument render_mode"):
+    with pytest.raises(UserError, match=r"make_drift cannot be rendered as 'rgb_array'.*add an argument render_mode"):
         offpcc.make(make_drift, render_mode="rgb_array")
 
 
@@ -293,7 +294,7 @@ def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path):
         offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epochs=0)
     assert str(caught.value) == (
         "train.num_epochs is 0, so the run would learn nothing; raise it, or give recorded data, an environment and "
-        "its steps by then_env_steps=: then 0 begins in the environment at once"
+        "then_env_steps=: the run then begins in the environment at once"
     )
     with pytest.raises(UserError, match=r'num_epochs is not set: give it, training=\{"num_epochs": \.\.\.\}, or bind'):
         fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
@@ -370,7 +371,7 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
 def test_a_wrong_argument_of_a_constructor_is_named(given, message):
     with pytest.raises(UserError, match=message):
         offpcc.SAC("pendulum-v0", **given)
-    with pytest.raises(UserError, match="neither an environment nor a data set"):
+    with pytest.raises(UserError, match="neither an environment nor a dataset"):
         offpcc.SAC()
 
 
@@ -429,6 +430,40 @@ def test_a_hint_in_python_names_the_argument():
         ('--gin "dataset.max_episode_steps=N"', "Dataset.from_arrays(max_episode_steps=N) or offpcc.configure(FILE, "),
     ):
         assert in_python(told).startswith(ours)
+
+
+ONLY_OF_THE_COMMAND = {"--online", "--jobs", "--render", "--record", "--episodes"}  # without an argument in Python
+IN_PYTHON = {
+    "--from": "start_from=",
+    "--run_id": "seed=",
+    "--config": "offpcc.configure(FILE)",
+    "--gin": "offpcc.configure(FILE, VALUE)",
+    "--import": "import VALUE first",
+    "--resume": "resume=True",
+    "--no_video": "video=False",
+}
+
+
+@pytest.mark.parametrize("option", [one for one in TAKES["train"].split() if one not in ONLY_OF_THE_COMMAND])
+def test_a_message_in_python_names_no_option_of_train(option):
+    told = in_python(f"{option} VALUE has no effect; leave out {option} VALUE ({option} VALUE)")
+    ours = IN_PYTHON.get(option, f"{option.removeprefix('--')}=")
+    assert option in OPTIONS and option not in told and told.count(ours) == 3
+    is_argument = re.fullmatch(r"(\w+)=\w*", ours)
+    taken = {*inspect.signature(RunSpec.make).parameters, *inspect.signature(fit).parameters}
+    assert not is_argument or is_argument[1] in taken
+    command = f"`offpcc check {option} VALUE`"
+    assert in_python(f"see {command}") == f"see {command}"
+
+
+def test_refusals_in_python_name_arguments(tmp_path):
+    with pytest.raises(UserError, match=r"^model= x has no effect on sac, .*; leave model= out, or choose mopo$"):
+        offpcc.build("pendulum-v0", "sac", model="x")
+    learns = {"dataset": "x.hdf5", "init": "a", "start_from": "b"}
+    with pytest.raises(
+        UserError, match=r"^init= a has no effect with start_from=, .*; leave out init= or start_from=$"
+    ):
+        RunSpec.make("pendulum-v0", "sac", **learns)
 
 
 def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path):
@@ -597,7 +632,7 @@ def test_a_data_set_is_saved_and_joined(tmp_path):
     again = load_dataset(tmp_path / "both.hdf5")
     assert again.is_whole.tolist() == [True] * 4 + [False] * 2
     assert_same_data(again, both.select([0, 1, 3, 4, 2, 5]))
-    with pytest.raises(UserError, match=r"both.hdf5 is there and is not overwritten"):
+    with pytest.raises(UserError, match=r"both.hdf5 exists and is not overwritten"):
         both.save(tmp_path / "both.hdf5")
     with pytest.raises(UserError, match=r"does not end in .hdf5 or .h5"):
         both.save(tmp_path / "both.npz")
@@ -949,11 +984,11 @@ WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", environments=4), "build.environments is 4; it has to be a dictionary"),
     (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
     (lambda it: offpcc.SAC(3), "an environment cannot be 3; give a name"),
-    (lambda it: offpcc.BC(dataset=5), "the data set is given as int; give a file"),
+    (lambda it: offpcc.BC(dataset=5), "the dataset is given as int; give a file"),
     *(
         (
             functools.partial(lambda call, it: call(np.zeros(3)), call),
-            "the data set is given as ndarray; give a file, a D4RL",
+            "the dataset is given as ndarray; give a file, a D4RL",
         )
         for call in (
             lambda data: offpcc.MOPO("pendulum-v0", dataset=data),
@@ -961,7 +996,7 @@ WRONG_TYPES = [
         )
     ),
     (lambda it: offpcc.IQL("pendulum-v0", dataset={}), "Dataset.from_arrays(observations=..., actions=..., rewards="),
-    (lambda it: offpcc.IQL("pendulum-v0", dataset="x.hdf5"), "there is no file x.hdf5; give one that is there"),
+    (lambda it: offpcc.IQL("pendulum-v0", dataset="x.hdf5"), "there is no file x.hdf5; give a file that exists"),
     (lambda it: it.train(offpcc.collect("pendulum-v0", None, 5)), "as in offpcc.IQL(env, dataset=data)"),
     (lambda it: offpcc.RSAC("pendulum-p-v0", cell="lstn"), "Recurrent.cell is 'lstn'; it has to be one of lstm, gru"),
     (lambda it: offpcc.build("pendulum-v0", 5), "build.algo is 5; it has to be the name of an algorithm"),
@@ -1367,7 +1402,10 @@ def test_threads_read_bindings_one_after_the_other(tmp_path):
     loaded = offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=2_000)
     loaded.train(Loggers([]), num_epochs=1, num_test_episodes_per_epoch=0)
     loaded.save(tmp_path / "saved.pt")
-    for steps, words in ((0, "then_env_steps is 0, but the learner has gone on"), (-1, "load.then_env_steps is -1")):
+    for steps, words in (
+        (0, "then_env_steps is 0, but the learner has already made"),
+        (-1, "load.then_env_steps is -1"),
+    ):
         with pytest.raises(UserError, match=words):
             offpcc.load(tmp_path / "saved.pt", dataset=data, then_env_steps=steps)
 

@@ -172,7 +172,7 @@ def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     ("settings", "words"),
     [
         ({"updates_per_step": 0}, "as train.updates_per_step is 0"),
-        ({"updates_per_step": 0.02}, "as its 40 steps gave 0.6 of an update: each step after the first 10"),
+        ({"updates_per_step": 0.02}, "as no update was due in its 40 steps: each step after the first 10"),
         ({"stop_return": 7.0, "update_after": 30}, "as its tests reached train.stop_return before"),
         ({}, None),
     ],
@@ -188,7 +188,7 @@ def test_a_run_without_an_update_says_why(capsys, settings, words):
 
 def test_a_run_that_ends_before_its_first_update_is_told(capsys):
     assert run(update_after=40)[2].num_updates == 0
-    assert "without an update, as its 40 steps gave 0 of an update" in capsys.readouterr().err
+    assert "without an update, as no update was due in its 40 steps" in capsys.readouterr().err
     assert run(update_after=39)[2].num_updates == 1 and not capsys.readouterr().err
 
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_saved_is_named(make, words, tmp_path):
 def test_a_learner_of_parts_that_were_put_together_is_not_saved(tmp_path):
     learner = offpcc.SAC(ENV, **SMALL)
     parts = Experiment(learner.algorithm, learner.buffer, None, None, learner.loop)
-    with pytest.raises(UserError, match=r"only what offpcc\.build or a constructor"):
+    with pytest.raises(UserError, match=r"only a learner of offpcc\.build, or of a constructor"):
         parts.save(tmp_path / "learner.pt")
     with pytest.raises(UserError, match=r"nowhere/learner\.pt cannot be written"):
         learner.save(tmp_path / "nowhere" / "learner.pt")
@@ -224,14 +224,14 @@ def test_a_file_of_another_kind_is_named_with_what_reads_it(tmp_path):
     content = read_tensors(file, "learner", CHECKPOINT_FORMAT)
     for changed, words in (
         ({"format": CHECKPOINT_FORMAT + 1}, "a newer offpcc wrote it"),
-        ({"spec": {}}, "does not hold what a learner does"),
+        ({"spec": {}}, "does not have the content of a learner"),
         ({"algorithm": {}}, r"does not fit .*algorithm has no"),
         ({"loop": {"a": 1}}, r"does not fit .*\(loop has no"),
-        ({"threads": "x"}, "does not hold what a learner does"),
-        ({"asked": (1, 2, 3)}, "does not hold what a learner does"),
+        ({"threads": "x"}, "does not have the content of a learner"),
+        ({"asked": (1, 2, 3)}, "does not have the content of a learner"),
         ({"config": "import antigravity\n"}, "imports nothing"),
         ({"spec": {**content["spec"], "env": "antigravity:Thing-v0"}}, "Thing"),
-        ({"spec": {**content["spec"], "algorithm": {"lr": {"partial": 3}}}}, "describes no learner"),
+        ({"spec": {**content["spec"], "algorithm": {"lr": {"partial": 3}}}}, "does not describe a learner"),
         ({"settings": {"num_test_envs": 0}}, "num_test_envs"),
         ({"settings": {"logger": 0}}, "'logger'"),
     ):

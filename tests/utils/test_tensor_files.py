@@ -61,18 +61,18 @@ def test_a_file_without_a_seal_is_refused_where_one_is_needed(tmp_path):
     assert read_tensors(file, "thing", 3)["words"] == ["a", "b"]
     assert "lost its checksum" in refusal(file, needs_seal=True)
     torch.save(CONTENT | {"format": 2}, file)
-    assert "has format 2, this offpcc reads 3; an older offpcc wrote it: use commit 4e6c498" in refusal(
+    assert "has format 2, but this offpcc reads 3; an older offpcc wrote it: use commit 4e6c498" in refusal(
         file, needs_seal=True
     )
     torch.save(CONTENT | {"format": 4}, file)
-    assert "has format 4, this offpcc reads 3; a newer offpcc wrote it: install that one" in refusal(file)
+    assert "has format 4, but this offpcc reads 3; a newer offpcc wrote it: install that one" in refusal(file)
     for damaged in (None, "3", torch.ones(9, 9)):
         torch.save(CONTENT | {"format": damaged}, file)
         assert "is no thing of offpcc, or is damaged (its format is no number)" in refusal(file)
 
 
 def test_what_is_something_else_is_refused(tmp_path):
-    assert "has format 4, this offpcc reads 3" in refusal(written(tmp_path, format=4))
+    assert "has format 4, but this offpcc reads 3" in refusal(written(tmp_path, format=4))
     assert "not of the kind 'thing' but 'actor'" in refusal(written(tmp_path, kind="actor"))
     assert "does not exist" in refusal(tmp_path / "nothing.pt")
     assert "not a regular file" in refusal(tmp_path)

@@ -192,8 +192,8 @@ class BufferBase:
             )
         if not shape or shape[0] % number:
             raise UserError(
-                f"{fault} are no stack of so many frames: the first axis is to be a multiple of frame_stack, which "
-                f"is 1 for observations that are no stack"
+                f"{fault} are not a stack of that many frames: the first axis must be a multiple of frame_stack; for "
+                f"observations that are not stacked, frame_stack is 1"
             )
         return (shape[0] // number, *shape[1:])
 

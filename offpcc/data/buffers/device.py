@@ -84,7 +84,7 @@ class DeviceCopy:
             if self.wanted and free is not None and needed > free:
                 raise UserError(
                     f"{self.owner}.on_device is True, but {num_rows:,} rows take {needed:,} bytes, and {self.device} "
-                    f"has {free:,} free: remove it; then rows are there only if they fit"
+                    f"has {free:,} free: remove this setting; then rows are on the device only if they fit"
                 )
             if self.wanted or (free is not None and needed <= free // 2):
                 self.rows = Storage.of(num_rows, *self.layout, device=self.device)

@@ -91,8 +91,8 @@ class ImaginedBuffer(MixedBuffer):
         saved = metadata["real"]
         if metadata["model"] != self.model:
             raise UserError(
-                f"the run learned in a model with the digest {metadata['model']}, and this one has {self.model}; give "
-                f"that model by --model"
+                f"the run learned in a model with the digest {metadata['model']}, but this model has {self.model}; "
+                f"give the run's model with --model"
             )
         num_real = 0 if saved["recorded"] else self.real._outlined_bytes(saved)
         self.real.load(saved, num_real, lambda n, chunk: fill(n, chunk._replace(key=2 * chunk.key)))

@@ -38,8 +38,9 @@ class MixedBuffer:
         self.num_recorded = round(share * self.batch_size)
         if not self.num_recorded or (share < 1.0 and self.num_recorded == self.batch_size):
             raise UserError(
-                f"OfflineToOnline.share is {share:g}, which of a batch of {self.batch_size} is {self.num_recorded}; "
-                f"raise {type(online).__name__}.batch_size, or take 0 or 1 for a batch of one kind"
+                f"OfflineToOnline.share is {share:g}, which gives {self.num_recorded} recorded items in a batch of "
+                f"{self.batch_size}; raise {type(online).__name__}.batch_size, or set share to 0 or 1 for a batch of "
+                f"one kind"
             )
         online.batch_size = self.batch_size - self.num_recorded
         self.parts = [recorded, online] if online.batch_size else [recorded]

@@ -159,8 +159,8 @@ class Prioritized(BufferBase):
         """
         if metadata["max_items"] != self.max_items:
             raise UserError(
-                f"{type(self).__name__} has {self.max_items:,} places for items, but {metadata['max_items']:,} were "
-                f"saved with their priorities: set the capacity that it was saved with"
+                f"{type(self).__name__} has room for {self.max_items:,} items, but {metadata['max_items']:,} were "
+                f"saved with their priorities: set the capacity of the saved buffer"
             )
         super().restore(metadata)
         self.num_updates, self.largest = metadata["num_updates"], metadata["largest"]

@@ -417,7 +417,7 @@ class ReplayBuffer(BufferBase):
             if ring.size > self.ring_rows or (wrapped and ring.size != self.ring_rows):
                 raise UserError(
                     f"the saved buffer's ring of {ring.size} rows does not fit {type(self).__name__}.capacity = "
-                    f"{self.capacity}: set the capacity that it was saved with"
+                    f"{self.capacity}: set the capacity of the saved buffer"
                 )
         return self.num_envs * max(ring.size for ring in rings) * self.bytes_per_step
 

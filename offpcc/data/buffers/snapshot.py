@@ -47,7 +47,7 @@ class ChunkFile(NamedTuple):
         match described:
             case [str(name), int(num_bytes)] if NAME.fullmatch(name) and num_bytes >= 0:
                 return cls(name, num_bytes)
-        raise FileError(f"{where} names no parts of a replay buffer", REMEDY)
+        raise FileError(f"{where} does not list the parts of a replay buffer", REMEDY)
 
 
 @dataclass
@@ -95,7 +95,7 @@ def check_chunk(folder: Path, part: ChunkFile) -> None:
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):  # a link, or a pipe, from which a read would block
-            raise FileError(f"{path} is not a file of its own", REMEDY)
+            raise FileError(f"{path} is not a regular file", REMEDY)
         is_right = found.st_size == part.num_bytes and f"{_digest(path)}.part" == part.name
     except FileNotFoundError:
         raise FileError(f"{path} is missing", REMEDY) from None
@@ -121,7 +121,7 @@ def read_chunk(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
     except OSError as error:
         raise FileError(f"{path} cannot be read ({first_line(error)})", "make it readable") from error
     if num_read != part.num_bytes or f"{digest.hexdigest()}.part" != part.name:
-        raise FileError(f"{path} does not hold what it should", REMEDY)
+        raise FileError(f"{path} has changed since it was checked, or does not fit the checkpoint", REMEDY)
 
 
 def remove_others(folder: Path, names: Collection[str]) -> None:

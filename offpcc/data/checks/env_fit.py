@@ -90,7 +90,7 @@ def match_frame_stack(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dat
 def without_states(name: str) -> str:
     """Return the message for data without the state that ``make.state`` names."""
     return (
-        f"{name} holds no states, which make.state gives to critics; add the column states, as offpcc collect does "
+        f"{name} has no column of states, but make.state gives states to critics; record them, as offpcc collect does "
         f"with make.state, or leave make.state out"
     )
 

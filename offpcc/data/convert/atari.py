@@ -1,4 +1,4 @@
-"""Converts recorded Atari games: RL Unplugged (arXiv:2006.13888) and the DQN replay data set (arXiv:1907.04543)."""
+"""Converts recorded Atari games: RL Unplugged (arXiv:2006.13888) and the DQN replay dataset (arXiv:1907.04543)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def check_game(task: str, games: dict[str, int]) -> int:
         alike = {name.lower(): name for name in games}
         near = alike.get(task.lower().removesuffix("-v5").removeprefix("ale/").removesuffix("noframeskip-v4"))
         advice = f"did you mean {near}?" if near else f"there are {', '.join(games)}"
-        raise UserError(f"--task is {task}, of which there are no recordings; {advice}")
+        raise UserError(f"--task is {task}, but there are no recordings of this game; {advice}")
     return games[task]
 
 
@@ -117,7 +117,9 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
                 remedy = f"if it is of the other kind, {other}" if str(error).startswith(kind) else "remove it"
                 raise UserError(f"{shard}: record {number:,}: {error}; {remedy}") from None
             except _OtherGameError as error:
-                raise UserError(f"{shard}: record {number:,}: {error}; is it of another game than {task}?") from None
+                raise UserError(
+                    f"{shard}: record {number:,}: {error}; is the recording from another game than {task}?"
+                ) from None
             progress(read, size)
         _check_any(writer, shard)
         writer.num_cut = 0 if ordered else len(writer.actions)
@@ -154,7 +156,7 @@ def _add_transition(writer: FrameWriter, features: dict[str, Any], num_actions: 
         raise ValueError(f"o_t has {len(before)} frames and o_tp1 {len(after)}, not {STACK} each")
     _check_actions(np.array([action]), num_actions)
     if not 0.0 <= discount <= 1.0 or not np.isfinite(reward):
-        raise ValueError(f"d_t is {discount:g} and r_t {reward:g}, which are no discount and no reward")
+        raise ValueError(f"d_t is {discount:g} and r_t {reward:g}, which cannot be a discount and a reward")
     is_terminal = discount == 0.0
     if after[:-1] != before[1:] and not is_terminal:
         seen = [_decoded(png) for png in (*before[1:], *after[:-1])]
@@ -260,7 +262,7 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
     try:
         _check_actions(actions, num_actions)
     except _OtherGameError as error:
-        raise UserError(f"{files['action']}: {error}; is it of another game than {task}?") from None
+        raise UserError(f"{files['action']}: {error}; is the recording from another game than {task}?") from None
     if not np.isfinite(rewards).all() or not np.isin(terminals, (0, 1)).all():
         raise UserError(f"{files['reward']} or {files['terminal']}: a reward is not finite, or a terminal not 0 or 1")
     ends = terminals.astype(np.bool_)
@@ -319,7 +321,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
 def _check_end(file: Any) -> None:
     """Raise if a GZIP file does not end here. Reading its end also compares its checksum and its length."""
     if file.read(1):
-        raise ValueError("it is longer than it says")
+        raise ValueError("there is more data than its header declares")
 
 
 def _read(file: Any, num_bytes: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Writes a data set of frames; see `offpcc.data.datasets.frame_stacks`."""
+"""Writes a dataset of frames; see `offpcc.data.datasets.frame_stacks`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def writing(path: Path, num_actions: int, **metadata: Any) -> Iterator[FrameWrit
     Args:
         path: the file to write; its folder is created.
         num_actions: number of actions of the game.
-        metadata: facts about the whole data set.
+        metadata: facts about the whole dataset.
 
     Raises:
         UserError: the file cannot be written.

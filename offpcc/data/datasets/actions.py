@@ -108,7 +108,7 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: f
         ways = f"{clipped}, which clips these actions; or, if the range was wider, {by_actions}"
     else:
         ways = f"by these actions {by_actions}; or, if it clipped these actions, {clipped}"
-    return f"give the bounds of the recorded environment, {ways}; or name it with --env"
+    return f"give the bounds of the recorded environment, {ways}; or give this environment with --env"
 
 
 def _proposed(actions: Array) -> str:

@@ -64,14 +64,14 @@ def as_column(value: Any, what: str) -> Array:
             f"{what} cannot be made an array ({first_line(error)}); give a NumPy array of numbers"
         ) from error
     if np.ma.is_masked(value):
-        raise UserError(f"{what} is an array of which a part is masked; fill that part in, or leave its episodes out")
+        raise UserError(f"{what} is a masked array; fill in the masked values, or leave their episodes out")
     return array
 
 
 def name_unread(columns: Mapping[str, Column], found: Iterable[str]) -> str:
     """Return a text about arrays that seem to be columns under other names, or ""."""
     unread = [(name, UNREAD[name]) for name in found if name in UNREAD and UNREAD[name] not in columns]
-    return "; ".join(f"the array {name} is not read: if it is a column, name it {ours}" for name, ours in unread)
+    return "; ".join(f"the array {name} is not read: if it is a column, rename it to {ours}" for name, ours in unread)
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
@@ -96,7 +96,9 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     """Check the shapes and dtypes of the columns, and return the number of steps."""
     for key, column in columns.items():
         if column.dtype.kind not in "fiub":
-            raise UserError(f"{name}: {key} holds {column.dtype}, no numbers; every column must be an array of numbers")
+            raise UserError(
+                f"{name}: {key} holds {column.dtype}, not numbers; every column must be an array of numbers"
+            )
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:
         remedy = "; if an observation is one number, give observations[:, None]" if len(shape) == 1 else ""

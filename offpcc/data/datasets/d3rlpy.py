@@ -120,7 +120,7 @@ class EpisodeArrays:
         if not isinstance(number, int | np.integer) or number < 1:
             raise UserError(f"{told}; it has to be a whole number above 0; {AGAIN}")
         if self.file.has(f"rewards_{number}"):
-            raise UserError(f"{told}, but rewards_{number} is there; {AGAIN}")
+            raise UserError(f"{told}, but rewards_{number} exists; {AGAIN}")
         return int(number)
 
     def _there(self, name: str) -> str:
@@ -138,13 +138,15 @@ class EpisodeArrays:
             name, array = name_in_file(key, episode), self._array(key, episode)
             if (array.shape[1:], array.dtype) != (first.shape[1:], first.dtype):
                 raise UserError(
-                    f"{self.path}: {name} of shape {array.shape} ({array.dtype}), but {name_in_file(key, 0)} of shape "
+                    f"{self.path}: {name} has the shape {array.shape} ({array.dtype}), but {name_in_file(key, 0)} has "
                     f"{first.shape} ({first.dtype}); all episodes must have one type and one shape per step; {AGAIN}"
                 )
             lengths[name] = array.shape[0]
         if len(set(lengths.values())) > 1 or 0 in lengths.values():
             listed = ", ".join(f"{length:,} rows in {name}" for name, length in lengths.items())
-            raise UserError(f"{self.path}: {listed}; an episode has a row per step in each, one at least; {AGAIN}")
+            raise UserError(
+                f"{self.path}: {listed}; each array must have one row per step, and at least one row; {AGAIN}"
+            )
         return int(array.shape[0])
 
     def _is_terminated(self, episode: int) -> bool:

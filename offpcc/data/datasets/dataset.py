@@ -349,7 +349,7 @@ class Dataset:
         integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
             raise UserError(
-                f"{name}: of observations and next_observations only one has entries by key; give both this way"
+                f"{name}: only one of observations and next_observations is a mapping; give both as mappings"
             )
         num_steps = check_shapes(columns, name)
         needed = bytes_needed(columns, info.memory_limit)
@@ -385,13 +385,16 @@ class Dataset:
         few = observations[:: max(num_steps // FEW, 1)]
         if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
             text = (
-                f"observations are images of {few.dtype} with values up to {few.max():.4g}, which networks read as they"
+                f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as"
             )
             notices.append(
-                Notice("remark", f"{text} are; give uint8, which they divide by 255, or divide them yourself")
+                Notice(
+                    "remark",
+                    f"{text} they are; give uint8, which networks divide by 255, or divide the values yourself",
+                )
             )
         if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
-            text = "an episode that a time limit ended continues in the next one, unless max_episode_steps is given"
+            text = "an episode that a time limit ended is joined to the next one, unless max_episode_steps is given"
             if limit:
                 text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
             kind = "time limit" if limit else "no time limits"
@@ -622,7 +625,7 @@ class Dataset:
         if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 < number <= self.num_steps:
             raise UserError(
                 f"{self.name}: the first {number!r} steps are wanted; it has to be a whole number from 1 to "
-                f"{self.num_steps:,}, the steps that are there"
+                f"{self.num_steps:,}, the number of all steps"
             )
         data = self.select(np.arange(int(np.searchsorted(self.stops, number)) + 1))
         if data.num_steps == number:
@@ -742,8 +745,8 @@ class Dataset:
         """
         if self.actions.shape[1] != 1:
             raise UserError(
-                f"{self.name}: actions are {self.actions.shape[1]} whole numbers each, but a discrete action is one; "
-                f"number all combinations, or give action_range if the numbers are not choices"
+                f"{self.name}: each action has {self.actions.shape[1]} whole numbers, but a discrete action is one "
+                f"number; number all combinations, or give action_range if the numbers are not choices"
             )
         least, most = int(self.actions.min()), int(self.actions.max())
         given = action_bounds if self.action_range is None else self.action_range
@@ -754,8 +757,8 @@ class Dataset:
             )
             moved *= most - least <= last - first
             raise UserError(
-                f"{self.name}: actions reach from {least} to {most}, but there are the actions {first} to {last} only; "
-                f"{moved}name the environment they were recorded in"
+                f"{self.name}: actions are from {least} to {most}, but only {first} to {last} are possible; "
+                f"{moved}give the environment of the recording"
             )
         return first, last - first + 1
 
@@ -866,7 +869,9 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
     check_shapes({**columns, "observations": columns["observations"][:-1], "terminations": terminated}, where)
     flags = read_flags(terminated, f"{where}: terminations")
     if flags[:-1].any():
-        raise UserError(f"{where}: it is terminated at step {int(flags.argmax())} of {length}; only its last may be")
+        raise UserError(
+            f"{where}: terminated is True at step {int(flags.argmax())} of {length}; only the last step may terminate"
+        )
     observations = columns["observations"]
     return _Episode(
         read_numbers(observations, f"{where}: observations", is_observed=True) if space is None else observations,
@@ -958,7 +963,7 @@ def save_dataset(data: Dataset, file: Path) -> None:
     """
     check_output(file)
     if file.exists():
-        raise UserError(f"{file} is there and is not overwritten; give another file, or remove it")
+        raise UserError(f"{file} exists and is not overwritten; give another file, or remove it")
     lengths = data.lengths - ~data.last_is_transition
     order = [*np.flatnonzero((lengths > 0) & data.is_whole), *np.flatnonzero((lengths > 0) & ~data.is_whole)]
 

@@ -73,13 +73,13 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
 def _fault_of(path: Path) -> str | None:
     """Return what is wrong with the format of a downloaded file, or None. It is the only check for unhashed files."""
     if not h5py.is_hdf5(path):
-        return "what came is no HDF5 file"
+        return "the downloaded file is not HDF5"
     try:
         with h5py.File(path, "r") as file:
             missing = [key for key in D4RL_KEYS if key not in file]
     except DAMAGE as error:
-        return f"what came is damaged or not whole ({first_line(error)})"
-    return f"what came lacks {', '.join(missing)}" if missing else None
+        return f"the downloaded file is damaged or incomplete ({first_line(error)})"
+    return f"the downloaded file lacks {', '.join(missing)}" if missing else None
 
 
 def _unknown(name: str) -> str:
@@ -88,7 +88,7 @@ def _unknown(name: str) -> str:
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
     nearest = similar(name, [*FILES, *own])
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "give a file, a D4RL name or minari:ID"
-    return f"{name}: there is no such data set; {advice}"
+    return f"{name}: there is no such dataset; {advice}"
 
 
 class Known(NamedTuple):
@@ -141,11 +141,11 @@ def download(
                     if progress:
                         progress(came, size)
             if size is not None and came != size:
-                raise DownloadError(f"{url} broke off after {came:,} of {size:,} bytes")
+                raise DownloadError(f"{url}: the download stopped after {came:,} of {size:,} bytes")
             if known and (came, digest.hexdigest()[: len(known.sha256)]) != (known.size, known.sha256):
                 raise DownloadError(
-                    f"{url} gave another file than is known: {came:,} bytes, SHA-256 {digest.hexdigest()}, instead of "
-                    f"{known.size:,} bytes, SHA-256 {known.sha256}..."
+                    f"{url} returned another file than expected: {came:,} bytes, SHA-256 {digest.hexdigest()}, instead "
+                    f"of {known.size:,} bytes, SHA-256 {known.sha256}..."
                 )
             if fault := accept(temporary):
                 raise DownloadError(f"{url}: {fault}")
@@ -154,7 +154,7 @@ def download(
     except urllib.error.URLError as error:
         raise DownloadError(f"{url} cannot be reached ({error.reason})") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise DownloadError(f"{url} broke off ({error or type(error).__name__})") from None
+        raise DownloadError(f"{url}: the download stopped ({error or type(error).__name__})") from None
 
 
 TRIES = 3  # connections in a row that bring nothing
@@ -178,7 +178,7 @@ def download_resumed(url: str, target: Path, progress: Progress | None = None) -
             if _continue(url, part, before, progress):
                 part.replace(target)
                 return
-            fault = "it broke off"
+            fault = "the connection was closed"
         except urllib.error.HTTPError as error:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and before:  # not a part of this file
                 part.unlink()
@@ -190,7 +190,7 @@ def download_resumed(url: str, target: Path, progress: Progress | None = None) -
         tries = 0 if kept > before else tries + 1
         if tries == TRIES:
             raise DownloadError(
-                f"{url} cannot be fetched ({fault}); {kept:,} bytes are kept, where the next call goes on"
+                f"{url} cannot be fetched ({fault}); {kept:,} bytes are kept, and the next call continues from there"
             )
 
 

@@ -42,7 +42,7 @@ OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"<": "a web page; the address that it was saved from does not give the file itself",
 }
 CONVERT = (
-    "was it written to its end? Read another format, such as CSV, in Python: "
+    "was the file written completely? Read another format, such as CSV, in Python: "
     'offpcc.Dataset.from_arrays(...).save("data.hdf5") writes what offpcc reads'
 )
 
@@ -90,7 +90,7 @@ def read_dataset_file(
         add_truncations(columns, file.column, found)
         space = None if observation_space is None else PackedDict(observation_space)
         if space is not None and "observations" not in groups:
-            raise UserError(f"{given or path}: observations are no group of entries; leave observation_space out")
+            raise UserError(f"{given or path}: observations are not a group of entries; leave observation_space out")
         for key, names in groups.items():
             space = getattr(columns.get("observations"), "space", space)
             parts = {name: file.column(f"{key}/{name}") for name in names}
@@ -142,13 +142,13 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
             with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
                 yield NPZArrays(archive, path)
     except (FileNotFoundError, PermissionError) as error:
-        raise UserError(f"{path} cannot be read ({first_line(error)}); is it still there?") from error
+        raise UserError(f"{path} cannot be read ({first_line(error)}); does the file still exist?") from error
     except MemoryError as error:
         raise UserError(
-            f"{path} takes more memory than there is ({first_line(error)}); it is damaged, or must be split"
+            f"{path} needs more memory than is free ({first_line(error)}); it is damaged, or must be split"
         ) from error
     except DAMAGE as error:
-        raise UserError(f"{path} is damaged or not whole ({first_line(error)}); fetch or write it again") from error
+        raise UserError(f"{path} is damaged or incomplete ({first_line(error)}); fetch or write it again") from error
 
 
 # Limits -------------------------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class HDF5Arrays:
         what = f"the attribute {name}" if is_attribute else key
         item = self.file.attrs.get_id(name) if is_attribute else own_item(self.file, key, self.path)
         if not isinstance(item, h5py.Dataset | h5py.h5a.AttrID) or item.shape is None:
-            raise UserError(f"{self.path}: {what} holds nothing that could be read; write it, or leave it out")
+            raise UserError(f"{self.path}: {what} holds no value; write a value, or leave it out")
         # Many texts may be the same stored text, with no limit on their size.
         if item.dtype.hasobject and (h5py.check_string_dtype(item.dtype) is None or math.prod(item.shape) > 1):
             raise UserError(
@@ -283,8 +283,8 @@ def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[
                 raise ValueError(f"{name!r} is no name")
             if len(inside) + len(name) > MOST_LETTERS:
                 raise UserError(
-                    f"{path}: below {here.name[:SHOWN_LETTERS]} a name has {len(inside) + len(name):,} letters with "
-                    f"those of its groups, more than {MOST_LETTERS:,}; give it a shorter one, or leave it out"
+                    f"{path}: a name below {here.name[:SHOWN_LETTERS]} has {len(inside) + len(name):,} letters (with "
+                    f"the names of its groups), more than {MOST_LETTERS:,}; shorten it, or leave it out"
                 )
             num_found += 1
             check_count(num_found, path, most)
@@ -316,9 +316,7 @@ def own_item(file: Any, key: str, path: Path) -> Any:
     item = file
     for part in key.split("/"):
         if not _is_own(item, part):
-            raise UserError(
-                f"{path}: {key} is a link, or what it stands for is lost; write the array itself into the file"
-            )
+            raise UserError(f"{path}: {key} is a link, or its target is missing; write the array itself into the file")
         item = item[part]
     if isinstance(item, h5py.Dataset) and (item.is_virtual or item.external):
         raise UserError(

@@ -72,7 +72,7 @@ class FrameFile:
                     stored.read_direct(frames, rows, slice(rows.start - first, rows.stop - first))
         except (OSError, RuntimeError, LookupError, ValueError) as error:
             raise UserError(
-                f"{self.path} is damaged or not whole ({first_line(error)}); fetch or convert it again"
+                f"{self.path} is damaged or incomplete ({first_line(error)}); fetch or convert it again"
             ) from error
         return frames
 

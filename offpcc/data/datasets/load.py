@@ -31,9 +31,9 @@ def check_source(source: Any) -> None:
     """
     if not isinstance(source, str | Path | Dataset):
         raise UserError(
-            f"the data set is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "
-            f"offpcc.Dataset; of arrays, Dataset.from_arrays(observations=..., actions=..., rewards=..., "
-            f"terminations=..., truncations=...) makes one"
+            f"the dataset is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "
+            f"offpcc.Dataset; make one from arrays by Dataset.from_arrays(observations=..., actions=..., rewards=..., "
+            f"terminations=..., truncations=...)"
         )
 
 
@@ -69,7 +69,7 @@ def load_dataset(
     if text.startswith(MINARI):
         return read_minari(text.removeprefix(MINARI)).with_range(action_range)
     if not text:
-        raise UserError("'' names no data set; give a file, a D4RL name or minari:ID")
+        raise UserError("'' is not a dataset; give a file, a D4RL name or minari:ID")
     path = as_path(text, "the data")
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the file with the data in it")
@@ -79,7 +79,7 @@ def load_dataset(
             raise UserError(f"there is no file {path}{kind}; {_advice(path)}")
         file = next((file for end in catalog.SUFFIXES if (file := Path(f"{path}{end}")).is_file()), None)
         if file and text not in catalog.FILES and find_dataset_file(text) is None:
-            raise UserError(f"{text}: there is no such data set; did you mean the file {file}?")
+            raise UserError(f"{text}: there is no such dataset; did you mean the file {file}?")
         path = obtain(text, progress)
         name = text
     else:
@@ -97,7 +97,7 @@ def _advice(missing: Path) -> str:
     there = missing.parent.iterdir() if missing.parent.is_dir() else ()
     files = {file.stem: file for file in there if file.suffix in catalog.SUFFIXES}
     near = similar(missing.stem, files, 1)
-    return f"did you mean {files[near[0]]}?" if near else "give one that is there, a D4RL name or minari:ID"
+    return f"did you mean {files[near[0]]}?" if near else "give a file that exists, a D4RL name or minari:ID"
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def recorded_wrappers(metadata: Mapping[str, Any], name: str) -> list[str] | Non
         return None
     wrappers = _parse(saved)
     if not isinstance(wrappers, list) or not all(isinstance(wrapper, str) for wrapper in wrappers):
-        raise _fault(metadata, "seen_through", name, f"is {saved[:SHOWN]!r}, no list of texts in JSON")
+        raise _fault(metadata, "seen_through", name, f"is {saved[:SHOWN]!r}, not a list of texts in JSON")
     return wrappers
 
 
@@ -78,10 +78,10 @@ def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
         return None
     if low is None or high is None:
         there, missing = ACTION_KEYS if high is None else reversed(ACTION_KEYS)
-        raise _fault(metadata, there, name, f"is there without {missing}", "write both, or leave both out")
+        raise _fault(metadata, there, name, f"is given without {missing}", "write both, or leave both out")
     for key, bound in zip(ACTION_KEYS, (low, high), strict=True):
         if bound.ndim > 1 or not bound.size or not np.isfinite(bound).all():
-            raise _fault(metadata, key, name, f"is {_format(bound)}, not one finite number for each of an action's")
+            raise _fault(metadata, key, name, f"is {_format(bound)}, not one finite number per action dimension")
     if low.size != high.size or not (low < high).all():
         raise _fault(
             metadata, "action_low", name, f"is {_format(low)}, which is not below action_high, {_format(high)}"
@@ -96,7 +96,7 @@ def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | No
         return read_metadata_text(metadata, "env", name)
     spec = _parse(saved)
     if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
-        raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, no environment's specification with an id")
+        raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, not an environment's specification with an id")
     return str(spec["id"])
 
 
@@ -106,7 +106,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
         return None
     number = small_value(metadata, "whole_episodes", 64)
     if not isinstance(number, int | np.integer):
-        raise UserError(f"{name}: metadata/whole_episodes is no whole number; correct it, or leave it out")
+        raise UserError(f"{name}: metadata/whole_episodes is not a whole number; correct it, or leave it out")
     return max(0, int(number))
 
 
@@ -169,7 +169,7 @@ def _fault(
 
 # Counted in the whole dataset, when it is read.
 COUNTING = ("jumps", "no next observations", "resets")
-OF_WHOLE = " (counted in the whole data set, of which this is a part)"
+OF_WHOLE = " (counted in the whole dataset, of which this is a part)"
 
 
 class Notice(NamedTuple):

@@ -39,8 +39,8 @@ def check_id(name: str, option: str) -> None:
         is_id = False
     if not is_id:
         raise UserError(
-            f"{option}{shown(name)} is no id of a Minari data set; it is a name and a version, below one or more "
-            f"namespaces (of two letters or more) if you like, such as {option}D4RL/door/human-v2"
+            f"{option}{shown(name)} is not an id of a Minari dataset; an id has a name and a version, after optional "
+            f"namespaces (of two letters or more), such as {option}D4RL/door/human-v2"
         )
 
 
@@ -163,5 +163,5 @@ def _joined(observations: Any, space: spaces.Space[Any], label: str) -> Array:
 
 def _not_here(name: str, local: list[str]) -> str:
     near = difflib.get_close_matches(name, local, 3, 0.4) or local[:5]
-    choice = f"or choose one that is: {', '.join(near)}" if near else "because no data set is on it yet"
-    return f"minari:{name} is not on this machine; fetch it with `minari download {name}`, {choice}"
+    choice = f", or choose one of {', '.join(near)}" if near else " (no Minari dataset is on this machine yet)"
+    return f"minari:{name} is not on this machine; fetch it with `minari download {name}`{choice}"

@@ -196,9 +196,9 @@ class EpisodeLog:
             if is_followed(file):
                 command = shlex.join(["truncate", "-s", str(start), str(self.path)])
                 raise UserError(
-                    f"{self.path} is damaged at byte {start:,}, and episodes that were recorded after it are there: "
-                    f"put it back from a copy, or keep the {len(self.places):,} episodes before it and record the "
-                    f"others anew, after `{command}`"
+                    f"{self.path} is damaged at byte {start:,}, and has episodes after that byte: put it back from a "
+                    f"copy, or run `{command}`, which keeps the {len(self.places):,} episodes before the damage, and "
+                    f"record the others again"
                 )
 
     def _parse_settings(self, content: bytes) -> dict[str, Any]:
@@ -209,13 +209,13 @@ class EpisodeLog:
             raise self._no_log() from None
         if version != FORMAT:
             raise UserError(
-                f"{self.path} is of format {version}, and this offpcc writes {FORMAT}; go on with the one that began "
-                f"it, or give another file"
+                f"{self.path} has format {version}, but this offpcc writes {FORMAT}; continue with the offpcc that "
+                f"began it, or give another file"
             )
         return settings
 
     def _no_log(self) -> UserError:
-        return UserError(f"{self.path} is damaged, or of something else; remove it, or give another file")
+        return UserError(f"{self.path} is damaged, or is not a recording; remove it, or give another file")
 
     def _write_settings(self) -> None:
         content = json.dumps({"format": FORMAT, "settings": self.settings}).encode()

@@ -218,8 +218,8 @@ def read_finished(file: Path) -> tuple[dict[str, Any], int]:
             return settings, len(recorded["rewards"])
     except (AttributeError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(
-            f"{file} is no recording of offpcc's, or is damaged ({first_line(error)}), so it cannot be resumed; "
-            f"give another file"
+            f"{file} is not a recording of offpcc, or is damaged ({first_line(error)}), so it cannot be resumed; give "
+            f"another file"
         ) from None
 
 
@@ -248,6 +248,6 @@ def check_new_hdf5(file: Path) -> None:
         )
     if file.exists():
         raise UserError(
-            f"{file} is there and is not overwritten; give another file, remove it, or, if the same command "
-            f"recorded it, continue it with --resume"
+            f"{file} exists and is not overwritten; give another file, remove it, or, if the same command recorded it, "
+            f"continue it with --resume"
         )

@@ -28,7 +28,7 @@ BLOCK_BYTES = 2**25  # of observations, passed to Minari at a time
 def check_new_minari(name: str) -> None:
     """Check that a dataset can be written and overwrites nothing."""
     if minari_folder(name).exists():
-        raise UserError(f"--minari {name} is there already, in {minari_folder(name)}; raise its version, or remove it")
+        raise UserError(f"--minari {name} exists already, in {minari_folder(name)}; raise its version, or remove it")
     check_folder(minari_folder(name).parent, f"--minari {name}: ${ROOT}, else ~/.minari/datasets:")
 
 

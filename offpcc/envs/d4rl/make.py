@@ -170,7 +170,7 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         references = catalog.reference_returns(name)
         if name not in catalog.FILES or references is None:
-            raise UserError(f"{name} is not a D4RL data set; give the name of one, such as hopper-medium-v2")
+            raise UserError(f"{name} is not a D4RL dataset; give the name of one, such as hopper-medium-v2")
         self.dataset_name = name
         self.dataset_url = f"{catalog.ADDRESS}/{catalog.FILES[name]}"
         self.ref_min_score, self.ref_max_score = references
@@ -196,7 +196,7 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             if arrays[key].shape[1:] != space.shape:
                 raise UserError(
                     f"{path}: {key} have the shape {arrays[key].shape[1:]}, but {self.dataset_name} has {space.shape}; "
-                    f"give the file of this data set"
+                    f"give the file of this dataset"
                 )
         return arrays
 

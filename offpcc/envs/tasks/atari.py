@@ -235,7 +235,7 @@ def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, 
     known, given = {**spec.kwargs}, {**arguments}
     if not isinstance(known.pop("frameskip"), int):
         name = f"{spec.id.removesuffix('-v0').removesuffix('-v4')}NoFrameskip{spec.id[-3:]}"
-        raise UserError(f"{spec.id} skips a random number of frames; take {name}, which skips 4")
+        raise UserError(f"{spec.id} skips a random number of frames; choose {name}, which skips 4")
     num = given.pop("frame_stack", 4)
     made = copy.copy(spec)
     made.entry_point, made.kwargs = ENTRY_POINT, known

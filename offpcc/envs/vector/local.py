@@ -122,10 +122,15 @@ def environments(
             f"worker_processes is {worker_processes}; set them to 1 and False"
         )
     if ray_address is None and lockstep:
-        raise UserError("environments.lockstep is for the actors of a Ray cluster; name it in environments.ray_address")
+        raise UserError(
+            "environments.lockstep is for the actors of a Ray cluster; give the cluster's address in "
+            "environments.ray_address"
+        )
     if ray_address is not None and (worker_processes or shared_with_tests):
         other = "worker_processes" if worker_processes else "shared_with_tests"
-        raise UserError(f"environments.ray_address and environments.{other} exclude each other; leave one out")
+        raise UserError(
+            f"environments.ray_address and environments.{other} cannot be combined; leave out one of the two"
+        )
     seeds = [environment_seed(seed, number) for number in range(num_envs)]
     made: LocalEnvironments | WorkerEnvironments
     if ray_address is not None:

@@ -54,7 +54,7 @@ class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstr
 
 
 class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
-    """Packs Dict observations into bytes, as buffers, recordings and data sets store them; see `PackedDict`.
+    """Packs Dict observations into bytes, as buffers, recordings and datasets store them; see `PackedDict`.
 
     Args:
         env: An environment whose observation space is a Dict.

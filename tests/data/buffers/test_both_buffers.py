@@ -128,9 +128,9 @@ def test_equal_numbers_of_different_bytes_continue_an_episode(buffer_class):
 @pytest.mark.parametrize(
     "shape, frame_stack, words",
     [
-        ((7,), 2, "frame_stack is 2, but observations of shape (7,) are no stack"),
-        ((4, 16, 16), 3, "frame_stack is 3, but observations of shape (4, 16, 16) are no stack"),
-        ((), 2, "frame_stack is 2, but observations of shape () are no stack"),
+        ((7,), 2, "frame_stack is 2, but observations of shape (7,) are not a stack"),
+        ((4, 16, 16), 3, "frame_stack is 3, but observations of shape (4, 16, 16) are not a stack"),
+        ((), 2, "frame_stack is 2, but observations of shape () are not a stack"),
         ((4,), 0, "frame_stack is 0"),
         ((4,), -2, "frame_stack is -2"),
         ((16, 16, 4), 4, "frame_stack is 4, but observations of shape (16, 16, 4) are images whose channels are last"),

@@ -85,7 +85,7 @@ def test_a_copy_that_has_to_be_there_may_take_all_that_is_free(buffer_class, fre
             with pytest.raises(
                 UserError,
                 match=rf"{buffer_class.__name__}\.on_device is True, but .* rows take {needed(buffer):,} bytes, "
-                rf".* {needed(buffer) - 1:,} free: remove it",
+                rf".* {needed(buffer) - 1:,} free: remove this setting",
             ):
                 other.sample()
 

@@ -139,7 +139,9 @@ def test_a_field_that_one_part_lacks_is_filled():
 
 @pytest.mark.parametrize(("share", "batch_size"), [(0.05, 8), (0.97, 8), (0.5, 1)])
 def test_a_share_of_no_whole_item_is_refused(share, batch_size):
-    with pytest.raises(UserError, match=rf"share is {share:g}, which of a batch of {batch_size} is"):
+    with pytest.raises(
+        UserError, match=rf"share is {share:g}, which gives .* recorded items in a batch of {batch_size}; "
+    ):
         mixed(share=share, batch_size=batch_size)
 
 

@@ -74,9 +74,9 @@ def _pipe(path):
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is damaged (checksum)"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x07"), "is damaged (checksum)"),
         (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "is damaged (checksum)"),
-        (_link, "not a file of its own"),
-        (_pipe, "not a file of its own"),
-        (lambda path: (path.unlink(), path.mkdir()), "not a file of its own"),
+        (_link, "not a regular file"),
+        (_pipe, "not a regular file"),
+        (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
     ],
 )
 def test_a_part_that_is_not_what_its_name_says_is_named(tmp_path, change, words):
@@ -89,10 +89,10 @@ def test_a_part_that_is_not_what_its_name_says_is_named(tmp_path, change, words)
 
 def test_a_part_that_changed_after_it_was_checked_or_is_of_another_piece_is_refused(tmp_path):
     (part,) = written(tmp_path, piece()).values()
-    with pytest.raises(FileError, match="does not hold what it should"):
+    with pytest.raises(FileError, match="has changed since it was checked"):
         read_chunk(tmp_path, part, Chunk(0, 0, [np.zeros(3, np.float32)]))
     (tmp_path / part.name).write_bytes(bytes(part.num_bytes))
-    with pytest.raises(FileError, match="does not hold what it should"):
+    with pytest.raises(FileError, match="has changed since it was checked"):
         read_chunk(tmp_path, part, piece())
 
 
@@ -102,7 +102,7 @@ def test_a_part_that_changed_after_it_was_checked_or_is_of_another_piece_is_refu
      ["0" * 32 + ".part\n", 1], ["/etc/passwd", 1], ["0" * 32 + ".part", "1"]],
 )  # fmt: skip
 def test_what_names_no_part_is_refused(tmp_path, described):
-    with pytest.raises(FileError, match="names no parts"):
+    with pytest.raises(FileError, match="does not list the parts"):
         ChunkFile.of(described, tmp_path / "checkpoint.pt")
 
 

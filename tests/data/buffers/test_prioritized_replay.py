@@ -205,7 +205,7 @@ def test_another_capacity_is_refused(algo, capacity):
     """Priorities would belong to other items."""
     buffer = filled(CLASSES[algo])
     other = CLASSES[algo](OBSERVATIONS, ACTIONS, capacity=capacity, batch_size=100)
-    with pytest.raises(UserError, match=f"has {capacity} places for items, but 50 were saved.*set the capacity"):
+    with pytest.raises(UserError, match=f"has room for {capacity} items, but 50 were saved.*set the capacity"):
         other.load_state_dict(through_a_file(buffer.state_dict()))
 
 
@@ -469,8 +469,8 @@ def test_a_gin_file_chooses_the_buffer_and_the_run_goes_on_exactly(mine, tmp_pat
         ("sac", "PrioritizedReplayBuffer.num_envs = 2", ["num_envs is passed by offpcc itself"]),
         ("sac", "build.buffer_class = @PrioritizedReplayBuffer()", ["without parentheses"]),
         ("sac", "build.buffer_class = 3", ["build.buffer_class is 3", "@ReplayBuffer"]),
-        ("sac", "build.buffer_class = @RecurrentReplayBuffer", ["draws sequences", "a child of ReplayBuffer"]),
-        ("rsac", "build.buffer_class = @ReplayBuffer", ["draws transitions", "a child of RecurrentReplayBuffer"]),
+        ("sac", "build.buffer_class = @RecurrentReplayBuffer", ["draws sequences", "a subclass of ReplayBuffer"]),
+        ("rsac", "build.buffer_class = @ReplayBuffer", ["draws transitions", "a subclass of RecurrentReplayBuffer"]),
         ("sac", "build.buffer_class = @Recurrent", ["build.buffer_class is the class Recurrent", "@ReplayBuffer"]),
         (
             "sac",

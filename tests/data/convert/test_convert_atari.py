@@ -141,7 +141,7 @@ def test_another_call_has_nothing_to_do(converted, tmp_path):
     file = tmp_path / "buffers" / f"{SHARD}.hdf5"
     before = file.stat().st_mtime_ns
     code, out, _ = converted()
-    assert code == 0 and "is there already; remove it to convert it again" in out
+    assert code == 0 and "exists already; remove it to convert it again" in out
     assert file.stat().st_mtime_ns == before
 
 
@@ -202,7 +202,10 @@ BAD = {
         lambda path: path.write_bytes(gzip.compress((size := struct.pack("<Q", 2**40)) + shards.masked(size))),
         "record 0 has 1,099,511,627,776 bytes",
     ),
-    "game": (one(a_t=np.array([4])), "there is the action 4, but the game has 4, from 0 on; is it of another game"),
+    "game": (
+        one(a_t=np.array([4])),
+        "there is the action 4, but the game has 4, from 0 on; is the recording from another game",
+    ),
     "negative": (one(a_t=np.array([-1])), "there is the action -1"),
     "missing": (one(r_t=None), "record 2: r_t is missing; found: a_t, a_tp1, d_t"),
     "kind": (one(a_t=np.array([1.0], np.float32)), "a_t is of another type"),
@@ -328,7 +331,11 @@ def test_returns_are_those_of_the_steps_that_were_written(converted, tmp_path):
 @pytest.mark.parametrize(
     ("source", "arguments", "told"),
     [
-        ("rl-unplugged", {"task": "Brakeout"}, "--task is Brakeout, of which there are no recordings; there are Alien"),
+        (
+            "rl-unplugged",
+            {"task": "Brakeout"},
+            "--task is Brakeout, but there are no recordings of this game; there are Alien",
+        ),
         ("rl-unplugged", {"task": "breakout"}, "did you mean Breakout?"),
         ("rl-unplugged", {"task": "ALE/Breakout-v5"}, "did you mean Breakout?"),
         ("rl-unplugged", {"task": "Tennis"}, "there are no recordings"),
@@ -427,7 +434,9 @@ def test_what_came_is_kept_until_the_next_call(served, tmp_path):
     part = tmp_path / "datasets" / f"{SHARD}.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(server.content[:700])
-    with pytest.raises(UserError, match=r"cannot be fetched.*700 bytes are kept, where the next call goes on"):
+    with pytest.raises(
+        UserError, match=r"cannot be fetched.*700 bytes are kept, and the next call continues from there"
+    ):
         fetch(server, tmp_path)
     assert part.read_bytes() == server.content[:700]
     server.most = 10**9

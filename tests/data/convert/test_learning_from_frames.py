@@ -175,7 +175,7 @@ def test_frames_that_are_gone_when_they_are_read(files, tmp_path):
     (tmp_path / "copy.hdf5").write_bytes(files[0].read_bytes())
     data = load_dataset(tmp_path / "copy.hdf5")
     (tmp_path / "copy.hdf5").unlink()
-    with pytest.raises(UserError, match=r"copy.hdf5 is damaged or not whole .*; fetch or convert it again"):
+    with pytest.raises(UserError, match=r"copy.hdf5 is damaged or incomplete .*; fetch or convert it again"):
         data.observations[:]
 
 
@@ -200,7 +200,7 @@ def test_the_check_of_frames(files, which, launch):
             ("--algo", "cdcql", "--dataset_steps", 31),
             "the first 31 steps are wanted; it has to be a whole",
         ),
-        (0, ("--algo", "cdcql", "--dataset_steps", 9, "--dataset_fraction", 0.5), "both choose a part; leave one out"),
+        (0, ("--algo", "cdcql", "--dataset_steps", 9, "--dataset_fraction", 0.5), "both choose a part of the data"),
     ],
 )
 def test_runs_that_are_refused(files, which, arguments, told, launch):
@@ -210,7 +210,7 @@ def test_runs_that_are_refused(files, which, arguments, told, launch):
 
 def test_steps_without_data_are_refused(launch):
     code, _, err = launch("--env", "pendulum-v0", "--algo", "sac", "--dataset_steps", 9)
-    assert code == 2 and "--dataset_steps 9 has no effect without a data set" in err
+    assert code == 2 and "--dataset_steps 9 has no effect without a dataset" in err
 
 
 def test_the_rate_of_frames_is_measured_over_short_episodes():

@@ -140,7 +140,7 @@ def test_episodes_equal_their_arrays(given):
         ((np.zeros((1, 2)), np.zeros((0, 1)), np.zeros(0), True), "1 observations and 0 actions"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), np.zeros(3), True), "3 rewards, but 2 observations"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), [0, np.nan], True), "rewards[1] is nan"),
-        ((np.zeros((3, 2)), np.zeros((2, 1)), [0, 0], [1, 0]), "terminated at step 0 of 2"),
+        ((np.zeros((3, 2)), np.zeros((2, 1)), [0, 0], [1, 0]), "terminated is True at step 0 of 2"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), [0, 0]), "3 parts"),
         ((np.zeros((3, 5)), np.zeros((2, 1)), [0, 0], True), "observations of shape (5,)"),
         ((np.zeros((3, 2)), np.zeros((2, 4)), [0, 0], True), "actions of shape (4,)"),
@@ -182,4 +182,4 @@ def test_float_images_that_are_not_scaled_are_told(factor, dtype, is_told):
         observations=frames, actions=np.zeros((20, 1)), rewards=np.zeros(20), terminations=np.arange(20) == 19,
         truncations=np.zeros(20, bool),
     )  # fmt: skip
-    assert any("give uint8, which they divide by 255" in notice.text for notice in data.notices) == is_told
+    assert any("give uint8, which networks divide by 255" in notice.text for notice in data.notices) == is_told

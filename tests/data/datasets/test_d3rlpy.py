@@ -181,11 +181,11 @@ def test_d3rlpy_writes_the_same_bytes(tmp_path):
         ("rewards_3", None, "data.h5: rewards_3 is missing, but num_episodes is 12; write it again by ReplayBuffer"),
         ("terminated_11", None, "terminated_11 is missing"),
         ("rewards_3", np.zeros((6, 1), "f4"), "7 rows in observations_3, 7 rows in actions_3, 6 rows in rewards_3"),
-        ("actions_1", np.zeros((9, 3), "f4"), "actions_1 of shape (9, 3) (float32), but actions_0 of shape (5, 2)"),
-        ("actions_1", np.zeros((9, 2), "f8"), "actions_1 of shape (9, 2) (float64), but actions_0 of shape (5, 2) (fl"),
+        ("actions_1", np.zeros((9, 3), "f4"), "actions_1 has the shape (9, 3) (float32), but actions_0 has (5, 2)"),
+        ("actions_1", np.zeros((9, 2), "f8"), "actions_1 has the shape (9, 2) (float64), but actions_0 has (5, 2) (fl"),
         ("observations_2", 1.0, "observations_2 is a single value"),
         ("num_episodes", 13, "observations_12 is missing, but num_episodes is 13"),
-        ("num_episodes", 11, "num_episodes is 11, but rewards_11 is there"),
+        ("num_episodes", 11, "num_episodes is 11, but rewards_11 exists"),
         ("num_episodes", 0, "num_episodes is 0; it has to be a whole number above 0"),
         ("num_episodes", 2.5, "num_episodes is 2.5; it has to be a whole number"),
         ("num_episodes", "x" * 5_000, "... (5,000 letters); it has to be a whole number"),
@@ -209,7 +209,9 @@ def test_a_damaged_file_gets_one_message(tmp_path, name, value, message):
 
 def test_an_episode_without_steps_is_refused(tmp_path):
     path = dump(tmp_path / "data.h5", episodes(lengths=[3, 0, 2]))
-    with pytest.raises(UserError, match="0 rows in rewards_1; an episode has a row per step in each, one at least"):
+    with pytest.raises(
+        UserError, match="0 rows in rewards_1; each array must have one row per step, and at least one row"
+    ):
         read_dataset_file(path)
 
 

@@ -216,22 +216,22 @@ def assert_nothing_came(folders, reason):
 @pytest.mark.parametrize("cut", [0, 1, 3000])
 def test_a_connection_that_breaks_leaves_nothing(server, folders, cut):
     server.files[ASKED], server.cut = content(), cut
-    assert_nothing_came(folders, f"broke off after {cut:,} of {len(content()):,} bytes")
+    assert_nothing_came(folders, f"the download stopped after {cut:,} of {len(content()):,} bytes")
 
 
 def test_what_ends_early_without_a_length_is_no_hdf5_file_or_not_the_known_one(server, folders, monkeypatch):
     server.files[ASKED], server.cut, server.tell_length = content(), 4, False
-    assert_nothing_came(folders, "what came is no HDF5 file")
+    assert_nothing_came(folders, "the downloaded file is not HDF5")
     server.cut = 3000
     monkeypatch.setitem(downloads.KNOWN, FILE, Known(len(content()), hashlib.sha256(content()).hexdigest()[:16]))
-    assert_nothing_came(folders, "broke off after 3,000 of")
+    assert_nothing_came(folders, "the download stopped after 3,000 of")
 
 
 def test_what_came_without_a_hash_has_at_least_the_form_of_data(server, folders):
     server.files[ASKED], server.cut, server.tell_length = content(), 3000, False
-    assert_nothing_came(folders, "what came is damaged or not whole")
+    assert_nothing_came(folders, "the downloaded file is damaged or incomplete")
     server.files[ASKED], server.cut = content(rewards=None, actions=None), None
-    assert_nothing_came(folders, "what came lacks actions, rewards")
+    assert_nothing_came(folders, "the downloaded file lacks actions, rewards")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_data_whose_hash_nobody_published_is_told_of(folders, name, file, told, 
 
 def test_a_page_in_the_place_of_the_file_is_not_kept(server, folders):
     server.files[ASKED] = b"<html>please log in</html>"
-    assert_nothing_came(folders, "no HDF5 file")
+    assert_nothing_came(folders, "is not HDF5")
 
 
 def test_a_name_that_the_mirror_does_not_have_is_told(server, folders):
@@ -274,7 +274,7 @@ def test_what_is_not_the_known_file_is_not_kept(server, folders, monkeypatch):
     digest = hashlib.sha256(body).hexdigest()
     for known in (Known(len(body), "0" * 16), Known(len(body) + 1, digest[:16])):
         monkeypatch.setitem(downloads.KNOWN, FILE, known)
-        assert_nothing_came(folders, f"another file than is known: .*{digest}")
+        assert_nothing_came(folders, f"another file than expected: .*{digest}")
     monkeypatch.setitem(downloads.KNOWN, FILE, Known(len(body), digest[:16]))
     assert load_dataset("hopper-medium-v2").num_steps == 50
 
@@ -310,7 +310,7 @@ def test_a_failed_download_leaves_the_old_file(server, tmp_path):
 @pytest.mark.parametrize(
     "changed, message",
     [
-        ({"rewards": "none"}, "rewards holds <U4, no numbers"),
+        ({"rewards": "none"}, "rewards holds <U4, not numbers"),
         ({"rewards": 1.0}, "0 rewards, but 50 observations"),
         ({"actions": np.zeros((49, 1))}, "49 actions, but 50 observations"),
         ({"rewards": np.zeros((50, 2))}, r"rewards of shape \(50, 2\)"),
@@ -370,5 +370,5 @@ def test_with_next_observations_none_is_lost_and_none_leads_across_an_end():
 
 @pytest.mark.parametrize("read", [load_dataset, qlearning_dataset])
 def test_arrays_that_are_no_data_set_yet_are_told_how_to_become_one(read):
-    with pytest.raises(UserError, match=r"given as dict; .*of arrays, Dataset\.from_arrays.* makes one"):
+    with pytest.raises(UserError, match=r"given as dict; .*from arrays by Dataset\.from_arrays"):
         read({"observations": np.zeros((3, 2))})

@@ -125,7 +125,7 @@ def test_a_part_says_that_what_was_counted_is_of_the_whole():
     assert "of 3 of 4 episodes" in told
     half = data.fraction(0.5)
     assert half.num_episodes == 2
-    assert texts(half) == [f"{told} (counted in the whole data set, of which this is a part)"]
+    assert texts(half) == [f"{told} (counted in the whole dataset, of which this is a part)"]
     assert texts(half.select([0])) == texts(half)
     assert texts(data.fraction(1.0)) == texts(data.select([3, 1, 2, 0])) == [told]
 
@@ -217,7 +217,7 @@ def test_what_an_own_recording_tells_of_its_end_wins_over_the_flag_there():
         data = Dataset.from_columns(given, DatasetInfo("mine", metadata=metadata))
         assert data.is_whole.tolist() == whole
     for odd in ("two", np.arange(2), 1.5):
-        with pytest.raises(UserError, match="metadata/whole_episodes is no whole number"):
+        with pytest.raises(UserError, match="metadata/whole_episodes is not a whole number"):
             Dataset.from_columns(given, DatasetInfo("mine", metadata={"offpcc": "1.0", "whole_episodes": odd}))
 
 

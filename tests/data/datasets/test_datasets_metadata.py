@@ -43,7 +43,9 @@ DEEP = "[" * 60_000  # deeper than a reader of JSON goes
 
 @pytest.mark.parametrize("told", ["", "Flicker", '{"a": 1}', "[1]", "[[]]", "null", DEEP])
 def test_wrappers_that_cannot_be_read_are_refused(told):
-    with pytest.raises(UserError, match=r"mine: metadata/seen_through is .* no list of texts in JSON; correct it, or"):
+    with pytest.raises(
+        UserError, match=r"mine: metadata/seen_through is .* not a list of texts in JSON; correct it, or"
+    ):
         recorded_wrappers({"seen_through": told}, "mine")
 
 
@@ -99,7 +101,7 @@ def test_bounds_of_no_box_are_refused(low, high):
 
 @pytest.mark.parametrize("there, missing", [("action_low", "action_high"), ("action_high", "action_low")])
 def test_half_a_range_is_refused(there, missing):
-    with pytest.raises(UserError, match=f"metadata/{there} is there without {missing}; write both"):
+    with pytest.raises(UserError, match=f"metadata/{there} is given without {missing}; write both"):
         action_range({there: [0.0]}, "mine")
 
 
@@ -111,7 +113,9 @@ def test_the_recorded_environment():
 
 @pytest.mark.parametrize("told", ['{"a": 1}', '{"id": 3}', "[]", "Hopper-v5", '{"id": ', DEEP])
 def test_a_specification_that_cannot_be_read_is_refused(told):
-    with pytest.raises(UserError, match=r"mine: metadata/env_spec is .*, no environment's specification with an id"):
+    with pytest.raises(
+        UserError, match=r"mine: metadata/env_spec is .*, not an environment's specification with an id"
+    ):
         recorded_in({"env_spec": told}, "mine")
 
 

@@ -152,7 +152,7 @@ def given_as(value):
         (torch.zeros(STEPS, 3, requires_grad=True), "observations cannot be made an array"),
         (
             np.ma.masked_array(np.zeros((STEPS, 3)), np.eye(STEPS, 3)),
-            "observations is an array of which a part is masked",
+            "observations is a masked array",
         ),
     ],
     ids=["lists of unlike lengths", "bfloat16", "requires a gradient", "masked"],

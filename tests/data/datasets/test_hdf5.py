@@ -169,7 +169,7 @@ def test_missing_keys_are_named_with_those_found(tmp_path, file):
         ({"rewards": np.zeros(249)}, "249 rewards, but 250 observations"),
         ({"actions": np.where(np.arange(250) == 9, np.inf, 0)[:, None]}, "actions[9, 0] is inf"),
         ({"observations": np.zeros(250)}, "observations of shape (250,)"),
-        ({"rewards": np.array([b"1.0"] * 250)}, "rewards holds |S3, no numbers"),
+        ({"rewards": np.array([b"1.0"] * 250)}, "rewards holds |S3, not numbers"),
     ],
 )
 def test_bad_columns_get_one_message(tmp_path, file, changed, message):
@@ -183,9 +183,9 @@ def test_bad_columns_get_one_message(tmp_path, file, changed, message):
         ("swing.hdf5", "there is no file swing.hdf5; did you mean swings.hdf5?"),
         ("swings.npz", "there is no file swings.npz; did you mean swings.hdf5?"),
         ("folder/swing.h5", "there is no file folder/swing.h5; did you mean folder/swings.npz?"),
-        ("swings", "swings: there is no such data set; did you mean the file swings.hdf5?"),
-        ("x.hdf5", "there is no file x.hdf5; give one that is there, a D4RL name or minari:ID"),
-        ("folder/none/x.hdf5", "there is no file folder/none/x.hdf5; give one that is there"),
+        ("swings", "swings: there is no such dataset; did you mean the file swings.hdf5?"),
+        ("x.hdf5", "there is no file x.hdf5; give a file that exists, a D4RL name or minari:ID"),
+        ("folder/none/x.hdf5", "there is no file folder/none/x.hdf5; give a file that exists"),
     ],
 )
 def test_a_file_with_a_name_like_one_that_is_not_there_is_named(tmp_path, monkeypatch, given, told):
@@ -253,11 +253,11 @@ def test_what_is_no_array_is_refused(tmp_path, item, message):
     "content, message",
     [
         (b"", "is empty"),
-        (b"12345", "neither HDF5 nor NPZ; was it written"),
+        (b"12345", "neither HDF5 nor NPZ; was the file written"),
         (b"\n<!DOCTYPE html><html>not here</html>", "a web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "git lfs pull"),
-        (b"PK\x03\x04 and then nothing", "damaged or not whole"),
-        (b"\x89HDF\r\n\x1a\n", "damaged or not whole"),
+        (b"PK\x03\x04 and then nothing", "damaged or incomplete"),
+        (b"\x89HDF\r\n\x1a\n", "damaged or incomplete"),
     ],
 )
 def test_files_of_another_kind_are_named(tmp_path, content, message):

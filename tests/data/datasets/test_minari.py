@@ -145,9 +145,9 @@ def test_an_episode_with_an_observation_too_few_is_named(minari):
 
 def test_a_data_set_that_is_not_here_is_refused_with_near_names(minari):
     record(minari, "mine/here-v0", VECTOR, Box(-1, 1, (1,)), [(vectors(1), np.zeros((1, 1), np.float32), [True])])
-    with pytest.raises(UserError, match=r"`minari download mine/hare-v0`, or choose one that is: mine/here-v0"):
+    with pytest.raises(UserError, match=r"`minari download mine/hare-v0`, or choose one of mine/here-v0"):
         load_dataset("minari:mine/hare-v0")
-    with pytest.raises(UserError, match="no id of a Minari data set"):
+    with pytest.raises(UserError, match="not an id of a Minari dataset"):
         load_dataset("minari:")
 
 

@@ -129,7 +129,7 @@ def test_episodes_behind_a_damaged_one_are_not_given_up(tmp_path, number, damage
     before = flipped(content, start + 30) if damage == "flipped" else content[:start] + content[start + 5 :]
     log.write_bytes(before)
     fault = f"is damaged at byte {start:,}"
-    with pytest.raises(UserError, match=rf"{log} {fault}.* put it back.* or keep the {number} episodes before") as told:
+    with pytest.raises(UserError, match=rf"{log} {fault}.* put it back.* keeps the {number} episodes before") as told:
         recorder(file, resume=True)
     assert log.read_bytes() == before
     subprocess.run(told.value.message.split("`")[1], shell=True, check=True)
@@ -223,7 +223,7 @@ def test_a_log_whose_settings_are_damaged_is_refused(tmp_path, content):
     recorder(tmp_path / "data.hdf5").close()
     record = b"something else" if content is None else episode_log.pack(0, episode_log.SETTINGS, content)
     log_path(tmp_path / "data.hdf5").write_bytes(record)
-    with pytest.raises(UserError, match=r"episode_log is damaged, or of something else; remove it, or give another"):
+    with pytest.raises(UserError, match=r"episode_log is damaged, or is not a recording; remove it, or give another"):
         recorder(tmp_path / "data.hdf5", resume=True)
 
 
@@ -231,7 +231,9 @@ def test_a_log_of_another_format_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(episode_log, "FORMAT", 7)
         recorder(tmp_path / "data.hdf5").close()
-    with pytest.raises(UserError, match=r"episode_log is of format 7, and this offpcc writes 1; go on with the one"):
+    with pytest.raises(
+        UserError, match=r"episode_log has format 7, but this offpcc writes 1; continue with the offpcc"
+    ):
         recorder(tmp_path / "data.hdf5", resume=True)
 
 

@@ -52,11 +52,11 @@ def test_the_file_does_not_depend_on_the_size_of_what_comes_at_a_time(tmp_path, 
 def test_a_file_of_others_is_not_gone_on_with(tmp_path):
     for content in (b"", b"text"):
         (tmp_path / "data.hdf5").write_bytes(content)
-        with pytest.raises(UserError, match="is no recording of offpcc's, or is damaged"):
+        with pytest.raises(UserError, match="is not a recording of offpcc, or is damaged"):
             recorder(tmp_path / "data.hdf5", resume=True)
     with h5py.File(tmp_path / "data.hdf5", "w") as file:
         file["rewards"] = [1.0]
-    with pytest.raises(UserError, match="is no recording of offpcc's"):
+    with pytest.raises(UserError, match="is not a recording of offpcc"):
         recorder(tmp_path / "data.hdf5", resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["data.hdf5"]
 
@@ -72,7 +72,7 @@ def test_what_a_damaged_file_tells_of_itself_is_no_traceback(tmp_path, damage):
         else:
             file[name] = b"\xffrecorded-v0" if damage == "bytes" else 3.0
     before = (tmp_path / "data.hdf5").read_bytes()
-    with pytest.raises(UserError, match=r"is no recording of offpcc's, or is damaged \(.*give another file"):
+    with pytest.raises(UserError, match=r"is not a recording of offpcc, or is damaged \(.*give another file"):
         recorder(tmp_path / "data.hdf5", resume=True)
     assert (tmp_path / "data.hdf5").read_bytes() == before
 
@@ -102,5 +102,5 @@ def test_a_recording_is_not_overwritten(tmp_path):
     one = recorder(file, resume=True)
     one.push(*transitions([1])[0])
     one.merge()
-    with pytest.raises(UserError, match=r"data.hdf5 is there and is not overwritten.*--resume"):
+    with pytest.raises(UserError, match=r"data.hdf5 exists and is not overwritten.*--resume"):
         recorder(file)

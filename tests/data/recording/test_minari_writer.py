@@ -83,18 +83,18 @@ def test_an_environment_that_cannot_be_written_down_is_left_out(minari):
 
 def test_minari_ids_are_checked_before_anything_is_recorded(minari, here):
     for name, message in (
-        ("mine", "is no id of a Minari data set"),
-        ("mine v0", "is no id"),
-        ("../mine-v0", "is no id"),
-        ("m/mine-v0", r"is no id .*\(of two letters or more\)"),
+        ("mine", "is not an id of a Minari dataset"),
+        ("mine v0", "is not an id"),
+        ("../mine-v0", "is not an id"),
+        ("m/mine-v0", r"is not an id .*\(of two letters or more\)"),
     ):
         with pytest.raises(UserError, match=message):
             run(minari=name)
     assert left(here) == []
     run("a.hdf5", steps=20, minari="mine-v0")
-    with pytest.raises(UserError, match=r"--minari mine-v0 is there already, in .*; raise its version"):
+    with pytest.raises(UserError, match=r"--minari mine-v0 exists already, in .*; raise its version"):
         run("b.hdf5", steps=20, minari="mine-v0")
-    with pytest.raises(UserError, match="mine-v0 is there already"):
+    with pytest.raises(UserError, match="mine-v0 exists already"):
         run("a.hdf5", steps=30, minari="mine-v0", resume=True)
     assert not Path("b.hdf5").exists()
 

@@ -92,11 +92,11 @@ def test_what_cannot_be_read_is_told(task, tmp_path):
     (tmp_path / "empty.npz").write_bytes(b"")
     np.save(tmp_path / "one.npy", np.zeros(3))
     for file in ("data.hdf5", "empty.npz", "one.npy", "nowhere.hdf5", "."):
-        with pytest.raises(UserError, match=r"cannot be read|is damaged or not whole"):
+        with pytest.raises(UserError, match=r"cannot be read|is damaged or incomplete"):
             task.get_dataset(tmp_path / file)
     with pytest.raises(UserError, match="could not be downloaded"):
         task.get_dataset()
-    with pytest.raises(UserError, match="not a D4RL data set"):
+    with pytest.raises(UserError, match="not a D4RL dataset"):
         RecordedTask(Sized(), "Hopper-v4")
 
 
