@@ -48,7 +48,7 @@ from offpcc.networks.numpy_inference import LAYERS, MIRRORED
 from offpcc.training import model_training  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 from offpcc.training.imagination import stat_names
-from offpcc.utils.edited import digest, name_of
+from offpcc.utils.edited import digest, method_name
 
 assert offpcc.configure  # its import registers all that gin configures
 
@@ -372,7 +372,7 @@ def with_digests(text: str) -> str:
         classes += cls.__subclasses__()
         if "mirror" in vars(cls) or cls in LAYERS:
             methods |= {method for name in MIRRORED if (method := getattr(cls, name, None))}
-    own = {name_of(method): digest(method) for method in methods if method.__module__.startswith("offpcc.")}
+    own = {method_name(method): digest(method) for method in methods if method.__module__.startswith("offpcc.")}
     lines = "".join(f'    "{name}": "{own[name]}",\n' for name in sorted(own))
     return re.sub(r"(\nDIGESTS: [^\n]*\{\n).*?(\})", rf"\g<1>{lines}\g<2>", text, flags=re.DOTALL)
 

@@ -260,6 +260,7 @@ class Construction:
             )
         networks, self.execution = build_option_group(NetworkOptions, options), build_option_group(Execution, options)
         self.device = torch.device(device)
+        self.is_of_user = not type(self).__module__.startswith("offpcc.")
         self.gamma, self.n_step, self.target_update_interval = gamma, n_step, target_update_interval
         self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards
         if clip_rewards and self.reads_returns:
@@ -440,7 +441,7 @@ class Construction:
 
         A class of the user's may read any summary, whatever its parent reads, so nothing is skipped then.
         """
-        if not (self.memoryless and type(self).__module__.startswith("offpcc.")):
+        if not self.memoryless or self.is_of_user:
             return None
         if of_target:
             return None if self.target_reads_now else "first"

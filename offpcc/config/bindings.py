@@ -140,7 +140,7 @@ def unknown_configurable(where: str, selector: str) -> UserError:
     hint = nearest(next((one for one in long if one in known), name), known)
     return UserError(
         f"{where}: gin can configure no class or function {selector!r}; {hint or '`offpcc params` lists all names.'} A "
-        f"class of your own needs the import of its module in the config"
+        f"class of your own needs the decorator offpcc.configurable, and the import of its module in the config"
     )
 
 

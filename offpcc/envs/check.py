@@ -39,12 +39,13 @@ from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.process_guard import ProcessGuard
 from offpcc.utils.spaces import (
+    MAKE_IMAGE,
     OneHot,
     PackedDict,
     entries_of,
     has_images,
+    images_read_as_vectors,
     is_image,
-    may_be_meant_as_image,
     one_hot,
     random_action,
 )
@@ -571,11 +572,8 @@ def _spaces(env: Env) -> Finding:
         remedy = "leave it out of action_space, or give it different bounds"
         return Finding("spaces", WARNING, f"action {fixed[0]} can only be {low[fixed[0]]:.4g}; {text}", remedy)
     entries = PackedDict(env.observation_space).entries if isinstance(env.observation_space, Dict) else {}
-    for key, entry in entries.items():
-        if isinstance(entry, Box) and may_be_meant_as_image(entry.shape, entry.dtype):
-            text = f"{key!r} is {entry.dtype} of shape {entry.shape}, which is read as a vector; {text}"
-            remedy = "if it is an image, make it uint8 from 0 to 255 with an axis for channels; else flatten it"
-            return Finding("spaces", WARNING, text, remedy)
+    if read_as_vectors := images_read_as_vectors(entries):
+        return Finding("spaces", WARNING, f"{read_as_vectors[0]}; {text}", MAKE_IMAGE)
     return Finding("spaces", OK, text)
 
 

@@ -51,7 +51,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.process_guard import MisuseError, ProcessGuard
-from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict
+from offpcc.utils.spaces import MAKE_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
@@ -555,6 +555,16 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
             )
 
 
+def _remedy_for_shape(space: Box) -> str:
+    """Return what to do about observations that are neither vectors nor images."""
+    if len(space.shape) == 4 and space.dtype == np.uint8:
+        return "to stack frames, bind make.wrappers = [@Concatenate], in place of FrameStackObservation"
+    flat = "else flatten it by gymnasium.wrappers.FlattenObservation"
+    if may_be_meant_as_image(space.shape, space.dtype):
+        return f"{MAKE_IMAGE.partition(';')[0]}; {flat}"
+    return f"join frames by Concatenate, or {flat}"
+
+
 def _check_observations(name: str, space: gymnasium.Space[Any], state: str | None) -> None:
     if isinstance(space, Dict):
         try:
@@ -581,6 +591,5 @@ def _check_observations(name: str, space: gymnasium.Space[Any], state: str | Non
     if not is_vector and not is_image:
         raise UnsuitableEnvironment(
             f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
-            "needs vectors, or uint8 images with 3 axes; join frames by Concatenate, or else wrap it in "
-            "gymnasium.wrappers.FlattenObservation"
+            f"needs vectors, or uint8 images with 3 axes; {_remedy_for_shape(space)}"
         )

@@ -69,6 +69,7 @@ from offpcc.training.spec import (
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
 from offpcc.utils.paths import PACKAGE
 from offpcc.utils.rng import derived_seed
+from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
 from offpcc.utils.system import is_shortage
 
 UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
@@ -231,6 +232,9 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
         return _Task(data.observation_space, data.action_space)
     with opened(spec.make_env()) as example:
         is_wrapped = bool(spec.env_options.wrappers)
+        entries = getattr(example.observation_space, "entries", {})
+        for text in images_read_as_vectors(entries):
+            warn_of_data(f"{spec.env}: {text}; {MAKE_IMAGE}")
         observations, actions = example.observation_space, example.action_space
         assert isinstance(observations, spaces.Box) and isinstance(actions, ActionSpace)
         return _Task(

@@ -16,11 +16,11 @@ from typing import Any
 @functools.cache
 def is_edited(method: Callable[..., Any]) -> bool:
     """Check whether the source of a method has changed since `DIGESTS` was written. Methods of users are not in it."""
-    known = DIGESTS.get(name_of(method))
+    known = DIGESTS.get(method_name(method))
     return known is not None and digest(method) not in (known, "")
 
 
-def name_of(method: Callable[..., Any]) -> str:
+def method_name(method: Callable[..., Any]) -> str:
     """Return the complete name of a method, as in `DIGESTS`."""
     method = inspect.unwrap(method)
     return f"{method.__module__}.{method.__qualname__}"

@@ -31,6 +31,18 @@ def is_image(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and sum(size >= MINIMAL_FRAME for size in shape) >= 2
 
 
+MAKE_IMAGE = "if it is an image, make it uint8 from 0 to 255 with an axis for channels; else flatten it"
+
+
+def images_read_as_vectors(entries: Mapping[str, spaces.Space[Any]]) -> list[str]:
+    """Return a text for each entry of a Dict that looks like an image, but is read as a vector."""
+    return [
+        f"{key!r} is {entry.dtype} of shape {entry.shape}, which is read as a vector"
+        for key, entry in entries.items()
+        if isinstance(entry, spaces.Box) and may_be_meant_as_image(entry.shape, entry.dtype)
+    ]
+
+
 def may_be_meant_as_image(shape: tuple[int, ...], dtype: Any) -> bool:
     """Check whether an entry of a Dict observation is read as a vector, though its shape is that of an image.
 

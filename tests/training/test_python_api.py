@@ -1426,3 +1426,53 @@ def test_an_image_gives_one_action_in_every_form_and_other_numbers_are_refused(l
     for other in (image.astype(np.float32), 4 * image.astype(int), -image.astype(int), np.full(shape, np.nan)):
         with pytest.raises(ValueError, match=r"act got an image of \w+ from \S+ to \S+; give uint8 from 0 to 255"):
             agent.act(other)
+
+
+class Picture(gymnasium.Env):
+    """Shows a grey picture, alone or in a Dict."""
+
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, shape=(24, 24, 3), dtype=np.float32, in_dict=True):
+        image = gymnasium.spaces.Box(0, 1 if dtype == np.float32 else 255, shape, dtype)
+        self.in_dict = in_dict
+        self.observation_space = gymnasium.spaces.Dict({"image": image}) if in_dict else image
+
+    def observe(self):
+        image = self.observation_space["image"] if self.in_dict else self.observation_space
+        seen = np.ones(image.shape, image.dtype)
+        return {"image": seen} if self.in_dict else seen
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), 0.0, False, False, {}
+
+
+def test_an_image_that_is_read_as_a_vector_is_named_before_training():
+    with pytest.warns(DataWarning, match=r"'image' is float32 of shape \(24, 24, 3\), which is read as a vector"):
+        offpcc.SAC(Picture, hidden_dims=(4,), make={"kwargs": {}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        offpcc.CSAC(functools.partial(Picture, dtype=np.uint8), hidden_dims=(4,))
+    with pytest.raises(UserError, match=r"are a Dict without images: .* an image is uint8 with an axis for channels"):
+        offpcc.CSAC(Picture, hidden_dims=(4,))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "words"),
+    [
+        (
+            (24, 24, 3),
+            np.float32,
+            "if it is an image, make it uint8 from 0 to 255 .*; else flatten it by",
+        ),
+        ((3, 24, 24, 3), np.uint8, r"to stack frames, bind make.wrappers = \[@Concatenate\], in place of FrameStack"),
+        ((4, 3), np.float32, "join frames by Concatenate, or else flatten it"),
+    ],
+)
+def test_the_remedy_for_observations_of_another_shape_fits_them(shape, dtype, words):
+    with pytest.raises(UserError, match=words):
+        offpcc.make(functools.partial(Picture, shape, dtype, in_dict=False))
