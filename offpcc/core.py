@@ -225,7 +225,8 @@ def _or_zero(where: Tensor, x: Tensor) -> Tensor:
 class Summaries(NamedTuple):
     """The encoders' outputs, computed once per update; H is the `dim` of the encoder.
 
-    If critics see the state, `q`, `target_q` and `v` also hold it, or hold it alone; see `critic_inputs`.
+    If critics see the state, `q`, `target_q` and `v` also hold it, or hold it alone; see `critic_inputs`. With images,
+    some algorithms of offpcc leave out what they never read, which is NaN then; for a class of yours, all is computed.
     """
 
     pi: Tensor  # (B, T, H): the actor's encoder at t

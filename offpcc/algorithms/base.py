@@ -69,8 +69,7 @@ class ActorCritic(Acting, Construction):
         """Encode the batch once for all networks. The rest of an update is feed-forward."""
         inputs = Inputs.of(batch)
         if self.encoders_are_empty:  # all networks have the same summary
-            shared, _ = self.shared_encoder(inputs)
-            h: Tensor = self.actor_encoder(inputs._replace(observation=shared))[0]
+            h: Tensor = self.actor_encoder(inputs._replace(observation=self.shared_encoder(inputs)[0]))[0]
             v = self.with_states(h, batch)
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
             return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
@@ -112,12 +111,14 @@ class ActorCritic(Acting, Construction):
     def update_critics(self, h: Summaries, batch: Batch) -> Stats:
         """Make one step of the critics by the algorithm's `critic_loss`, and return its statistics."""
         loss, stats = loss_and_stats(self, "critic_loss", self.critic_loss(h, batch))
-        return {"critic_loss": self.critic_optimizer.minimize(loss), **stats}
+        self.critic_optimizer.minimize(loss)
+        return {"critic_loss": loss.detach(), **stats}
 
     def update_actor(self, h: Summaries, batch: Batch, num_updates: int | None = None, **given: Any) -> Stats:
         """Make one step of the actor by `actor_loss`, which takes `given`, too; for the rest see `update_critics`."""
         loss, stats = loss_and_stats(self, "actor_loss", self.actor_loss(h, batch, **given))
-        return {"actor_loss": self.actor_optimizer.minimize(loss, num_updates), **stats}
+        self.actor_optimizer.minimize(loss, num_updates)
+        return {"actor_loss": loss.detach(), **stats}
 
     def td_loss(self, batch: Batch, q: Tensor, y: Tensor, penalty: Any = torch.square) -> tuple[Tensor, Stats]:
         """Return mean w penalty(Q - y), summed over critics, for `q` (N, B, T, 1) and `y` (B, T, 1); and mean Q.

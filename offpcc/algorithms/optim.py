@@ -147,8 +147,8 @@ class Optimizer:
         self.max_grad_norm = max_grad_norm
         self.num_updates = self.num_before = 0
 
-    def minimize(self, loss: Tensor, num_updates: int | None = None) -> Tensor:
-        """Compute the gradient of `loss` and make one step, and return `loss` detached. Without parameters, do nothing.
+    def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
+        """Compute the gradient of `loss` and make one step. Without parameters, do nothing.
 
         Args:
             loss: 0-d tensor.
@@ -158,7 +158,7 @@ class Optimizer:
             ValueError: the loss has elements for items of the batch.
         """
         if not self.parameters:
-            return loss.detach()
+            return
         if loss.dim():
             raise ValueError(f"the loss has the shape {tuple(loss.shape)}; return one number, such as batch.mean(x)")
         with torch.autocast(loss.device.type, enabled=False):  # backward uses each operation's own precision
@@ -170,7 +170,6 @@ class Optimizer:
                 found = iter(torch.autograd.grad(loss, trained, allow_unused=True) if trained else ())
                 gradients = tuple(next(found) if one.requires_grad else None for one in self.parameters)
         self.step(gradients, num_updates, loss)
-        return loss.detach()
 
     def step(
         self,
