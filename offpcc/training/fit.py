@@ -369,7 +369,10 @@ def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
             f"results/ENV/ALGO/1"
         )
     checkpoints.take_networks(checkpoint, experiment)
-    return [*messages, f"starting from the networks of {source.path} after step {checkpoint['loop']['step']:,}"]
+    text = f"starting from the networks of {source.path} after step {checkpoint['loop']['step']:,}"
+    if (random := spec.training["update_after"]) and experiment.interaction is not None:
+        text += f"; the first {random:,} steps are random (train.update_after)"
+    return [*messages, text]
 
 
 def keep_best_actor(spec: RunSpec, folder: RunFolder, experiment: Experiment) -> None:
