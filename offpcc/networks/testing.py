@@ -10,7 +10,7 @@ from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape
 from offpcc.networks.numpy_inference import mirror_of
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError, format_error
-from offpcc.utils.spaces import PackedDict
+from offpcc.utils.spaces import PackedDict, channels_first_shape
 
 ROWS, STEPS = 3, 7
 MANY_STEPS = 300  # more than the context length of most memories
@@ -18,7 +18,7 @@ TOLERANCE = 1e-4  # relative to the largest absolute value, or to 1 if that is l
 
 
 def check_encoder(
-    build: EncoderBuilder, observation: tuple[int, ...] | spaces.Dict = (4,), action_dim: int = 2
+    build: EncoderBuilder, observation: tuple[int, ...] | spaces.Box | spaces.Dict = (4,), action_dim: int = 2
 ) -> None:
     """Build an encoder, check it on random sequences, and rebuild it as `Agent.load` does.
 
@@ -27,7 +27,8 @@ def check_encoder(
 
     Args:
         build: an encoder class, or a `functools.partial` of one.
-        observation: shape of an observation; images have channels first. For Dict observations, their space.
+        observation: the space of observations, or the shape of a vector or an image. As in training, an image is uint8
+            with channels first, and entries of a Dict are float32.
         action_dim: number of action dimensions.
 
     Raises:
@@ -35,6 +36,8 @@ def check_encoder(
     """
     if isinstance(observation, spaces.Dict):
         observation = PackedDict(observation).unpacked_shape
+    elif isinstance(observation, spaces.Box):
+        observation = channels_first_shape(observation.shape)
     shape = InputShape(observation, action_dim)
     encoder = build(shape)
     if not isinstance(encoder, Encoder):
@@ -86,7 +89,10 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
 def _random(shape: InputShape, num_steps: int) -> Inputs:
     draw = torch.Generator().manual_seed(0)
     sizes = tuple(shape.observation), (shape.action_dim,), (1,)
-    return Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
+    inputs = Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
+    if len(sizes[0]) != 3:
+        return inputs
+    return inputs._replace(observation=(32.0 * inputs.observation + 128.0).clamp(0.0, 255.0).to(torch.uint8))
 
 
 def _try(encoder: Encoder, inputs: Inputs) -> None:

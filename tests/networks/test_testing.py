@@ -196,6 +196,29 @@ def test_an_encoder_of_dict_observations_is_checked_by_their_space():
     assert set(seen) == {(4, (3, 16, 16))}
 
 
+@configurable
+class Unscaled(Encoder):
+    """Reads an image as it comes, uint8, which convolutions do not take."""
+
+    def __init__(self, shape, scaled):
+        super().__init__(shape)
+        self.net, self.dim, self.scaled = nn.Conv2d(shape.observation[0], 2, 3), 2, scaled
+
+    def forward(self, inputs, state=None):
+        assert inputs.observation.dtype == torch.uint8 and inputs.observation.max() > 200
+        frames = inputs.observation.flatten(0, 1)
+        frames = frames / 255.0 if self.scaled else frames
+        return self.net(frames).mean((-2, -1)).unflatten(0, inputs.observation.shape[:2]), None
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0, 255, (12, 10, 3), np.uint8), (3, 12, 10)])
+def test_an_encoder_of_an_image_is_checked_with_uint8(space):
+    check_encoder(functools.partial(Unscaled, scaled=True), space)
+    with pytest.raises(RuntimeError, match="type"):
+        check_encoder(functools.partial(Unscaled, scaled=False), space)
+    check_encoder(Identity, spaces.Box(-1.0, 1.0, (4,), np.float32))
+
+
 def test_what_is_no_encoder_is_told():
     with pytest.raises(
         UserError, match=r"InputShape is not an encoder; derive it from Encoder, or check a memory cell by"
