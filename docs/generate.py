@@ -28,7 +28,7 @@ from torch import nn
 import offpcc
 from offpcc.algorithms import ALGORITHMS, variants
 from offpcc.algorithms.fused import FUSED_UPDATES
-from offpcc.algorithms.fused.eligibility import replaced_by
+from offpcc.algorithms.fused.eligibility import classes_of
 from offpcc.cli.main import parser
 from offpcc.cli.zoo import rows as zoo_rows
 from offpcc.config.bindings import configurables
@@ -44,11 +44,11 @@ from offpcc.config.hyperparameters import (
 )
 from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS, LISTED
-from offpcc.networks.numpy_inference import LAYERS, MIRRORED
+from offpcc.networks.numpy_inference import LAYERS
 from offpcc.training import model_training  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
 from offpcc.training.imagination import stat_names
-from offpcc.utils.edited import digest, method_name
+from offpcc.utils.edited import PACKAGE, digest
 
 assert offpcc.configure  # its import registers all that gin configures
 
@@ -365,15 +365,15 @@ def outdated() -> dict[Path, str]:
 
 
 def with_digests(text: str) -> str:
-    """Return the text of `DIGESTS` with a digest of each method that a fused update or a mirror computes again."""
-    methods = {method for cls, fused in FUSED_UPDATES.items() for method in replaced_by(cls, fused)}
+    """Return the text of `DIGESTS` with a digest of each module that a fused update or a mirror computes again."""
+    found = [cls for algorithm, fused in FUSED_UPDATES.items() for cls in classes_of(algorithm, fused)]
     classes = [nn.Module]
     for cls in classes:
         classes += cls.__subclasses__()
         if "mirror" in vars(cls) or cls in LAYERS:
-            methods |= {method for name in MIRRORED if (method := getattr(cls, name, None))}
-    own = {method_name(method): digest(method) for method in methods if method.__module__.startswith("offpcc.")}
-    lines = "".join(f'    "{name}": "{own[name]}",\n' for name in sorted(own))
+            found += cls.__mro__
+    names = sorted({cls.__module__ for cls in found if cls.__module__.startswith(PACKAGE)})
+    lines = "".join(f'    "{name.removeprefix(PACKAGE)}": "{digest(name)}",\n' for name in names)
     return re.sub(r"(\nDIGESTS: [^\n]*\{\n).*?(\})", rf"\g<1>{lines}\g<2>", text, flags=re.DOTALL)
 
 

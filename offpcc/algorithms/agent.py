@@ -113,8 +113,8 @@ class Agent:
 
         Args:
             observation: (*obs), as the environment returns it; (N, *obs) after ``reset(num_envs=N)``. If its space is
-                a Dict, a mapping from the keys to such arrays. Images are uint8, other whole numbers from 0 to 255, or
-                floats from 0 to 1.
+                a Dict, a mapping from the keys to such arrays, with uint8 images. If it is one image, other whole
+                numbers from 0 to 255 and floats from 0 to 1 will do.
             previous_reward: reward of the last action, a number or (N,). An agent trained with ``use_previous_reward``
                 needs it after the first step of an episode; others ignore it.
             previous_action: the last action as it was executed, in the units and shape of `action_space`, if it is not
@@ -261,15 +261,15 @@ def _as_pixels(image: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: other numbers, which networks would read in another scale than in training.
     """
-    low, high = image.min(), image.max()
-    if image.dtype.kind in "iub" and 0 <= low <= high <= 255:
-        return image.astype(np.uint8)
-    if image.dtype.kind == "f" and 0.0 <= low <= high <= 1.0:
-        return image
-    raise ValueError(
-        f"act got an image of {image.dtype} from {low} to {high}; give uint8 from 0 to 255, as the environment of its "
-        f"training does"
-    )
+    seen = f"act got an image of {image.dtype}"
+    if image.dtype.kind in "iuf":
+        low, high = float(image.min()), float(image.max())
+        if 0.0 <= low <= high <= 255.0 and image.dtype.kind in "iu":
+            return image.astype(np.uint8)
+        if 0.0 <= low <= high <= 1.0:
+            return image
+        seen += f" from {low:g} to {high:g}"
+    raise ValueError(f"{seen}; give uint8 from 0 to 255, as the environment of its training does")
 
 
 def check_device(name: str | torch.device, option: str) -> torch.device:

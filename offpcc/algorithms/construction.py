@@ -204,7 +204,7 @@ class Construction:
     # The algorithm to propose for the other kind of actions; default: see `other_kind`.
     counterpart: ClassVar[str | None] = None
     # Whether losses read the policy's summary of the next observation, and that of the targets of the observation
-    # itself. If False, it may be NaN, which saves time; but not for a child class of a user's.
+    # itself. If False, that summary is not computed and holds NaN. Classes of users always get all summaries.
     reads_next = True
     target_reads_now: ClassVar[bool] = True
     first_updates: ClassVar[tuple[str, ...]] = ()  # attributes: numbers of updates at the start of learning

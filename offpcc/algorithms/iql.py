@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
+from offpcc.algorithms.optim import loss_and_stats
 from offpcc.config.registry import configurable
 from offpcc.config.validation import Fraction, NonnegativeNumber, PositiveNumber
 from offpcc.core import Batch, Stats, Summaries
@@ -86,7 +87,7 @@ class IQL(ActorCritic):
         batch = self.prepare(batch)
         h = self.summarize(batch)  # from here on, everything is feed-forward
         recorded = self.recorded_value(h, batch)
-        value_loss, value_stats = self.value_loss(h, batch, recorded)
+        value_loss, value_stats = loss_and_stats(self, "value_loss", self.value_loss(h, batch, recorded))
         self.value_optimizer.minimize(value_loss)
         actor_stats = self.update_actor(h, batch, recorded=recorded)
         stats = self.update_critics(h, batch)

@@ -38,7 +38,7 @@ GIVEN = (
     "next_actions",
     "returns_to_go",
 )
-IN_DATA = "`offpcc check` looks for such numbers in an environment (--env) or in recorded data (--dataset)"
+IN_DATA = "`offpcc check --env NAME` and `offpcc check --dataset FILE` look for such numbers"
 IN_WEIGHTS = "this comes from the weights, not from an update: resume from a checkpoint, or load other weights"
 IN_LEARNING = "a smaller learning rate, max_grad_norm or a smaller reward_scale may keep it in bounds"
 INTERVAL = 20  # updates between two reports of a GPU; a report is read when the next one is started

@@ -354,6 +354,11 @@ def loss_and_stats(algorithm: Any, name: str, returned: Any) -> tuple[Tensor, St
         UserError: it is something else.
     """
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+        if name == "actor_loss" and "entropy" not in returned[1] and hasattr(algorithm, "alpha_optimizer"):
+            raise UserError(
+                f"{type(algorithm).__name__}.actor_loss returns no statistic 'entropy', from which the temperature "
+                f'learns; return loss, {{"entropy": ...}}'
+            )
         return returned
     what = f"a {type(returned).__name__}"
     if isinstance(returned, tuple):

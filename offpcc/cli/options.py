@@ -491,8 +491,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
     },
     "collect --dataset": {
-        "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a data "
-        "set, or minari:ID.",
+        "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a "
+        "dataset, or minari:ID.",
     },
     "collect --env": {
         "required": True,

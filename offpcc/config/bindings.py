@@ -154,7 +154,7 @@ def is_known_value(reference: Any) -> bool:
 class Reference:
     """Builds a class or calls a function with the bindings that gin had when this was made.
 
-    Unlike gin's own reference, it can be pickled, and bindings that are loaded later do not change its arguments.
+    Unlike gin's own reference, it can be pickled, and bindings that are loaded later do not change its `arguments`.
 
     Attributes:
         selector: the complete name, perhaps with a scope in front.
@@ -202,20 +202,31 @@ def as_references(parameter: str, values: Iterable[Any]) -> list[Any]:
 def _as_reference(value: Any, scope: str) -> Any:
     if isinstance(value, functools.partial) and not value.args:
         known = gin_private.inverse_lookup(value.func)
-        return value if known is None else Reference(f"{scope}/{known.selector}", value.keywords)
+        if known is None:
+            return value
+        bound = _reference(known.selector, (scope,))
+        return Reference(bound.selector, {**bound.arguments, **value.keywords})
     known = gin_private.inverse_lookup(value) if callable(value) else None
     return value if known is None else _reference(known.selector, ())
 
 
 def _reference(selector: str, scopes: Sequence[str]) -> Reference:
-    """Return a reference with the values that are bound now, and add these to the values in use."""
-    scope = "/".join(scopes)
-    with gin.config_scope(scope or None):
-        bound = gin.get_bindings(selector, resolve_references=False)
-        # A copy of gin's reference to a macro is its value.
-        arguments = {name: copy.deepcopy(of) for name, of in bound.items() if all(map(_is_macro, references_in(of)))}
-    arguments = {name: value for name, value in arguments.items() if not any(references_in(value))}
-    gin_private.OPERATIVE_CONFIG.setdefault((scope, selector), {}).update(arguments)
+    """Return a reference with the values that are bound now, and add these to the values in use.
+
+    A class that passes ``**kwargs`` on to its parent may have parameters that are bound by the parent's name.
+    """
+    scope, wrapped = "/".join(scopes), gin_private.SELECTORS[selector].wrapped
+    arguments, taken = dict[str, Any](), parameters(wrapped)
+    for owner in reversed(getattr(wrapped, "__mro__", (wrapped,))):
+        if (known := gin_private.inverse_lookup(owner)) is None:
+            continue
+        with gin.config_scope(scope or None):
+            bound = gin.get_bindings(known.selector, resolve_references=False)
+            # A copy of gin's reference to a macro is its value.
+            values = {name: copy.deepcopy(of) for name, of in bound.items() if all(map(_is_macro, references_in(of)))}
+        values = {name: of for name, of in values.items() if name in taken and not any(references_in(of))}
+        gin_private.OPERATIVE_CONFIG.setdefault((scope, known.selector), {}).update(values)
+        arguments |= values
     return Reference("/".join([*scopes, selector]), arguments)
 
 

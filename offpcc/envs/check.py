@@ -215,7 +215,7 @@ class End(NamedTuple):
     episode_return: float
     terminated: bool
     truncated: bool
-    is_decided: bool  # only the last step brought a reward, if any did
+    is_decided: bool  # no step before the last brought a reward
 
 
 def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
@@ -529,11 +529,13 @@ def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Find
     for length in {limit, ends[0].length} - {None, 1}:
         of_length = [end for end in ends if end.length == length and np.isfinite(end.episode_return)]
         is_suspect = length == limit or len(of_length) == len(ends)
-        # If only the last step brings a reward, the end belongs to the task. An example is a choice after a corridor of
-        # fixed length.
+        # If only the last step brings a reward, in episodes of one length, the end belongs to the task. An example is a
+        # choice after a corridor of fixed length.
         has_rewards = any(end.episode_return for end in of_length)
-        is_decided = has_decks or (has_rewards and all(end.is_decided for end in of_length))
-        if is_suspect and len(of_length) > 1 and all(end.terminated for end in of_length) and not is_decided:
+        have_one_length = not any(end.terminated and end.length != length for end in ends)
+        is_decided = has_rewards and have_one_length and all(end.is_decided for end in of_length)
+        is_ended = len(of_length) > 1 and all(end.terminated for end in of_length)
+        if is_suspect and is_ended and not (has_decks or is_decided):
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
             return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)
     if num_both := sum(end.terminated and end.truncated for end in ends):

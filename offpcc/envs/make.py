@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from offpcc.config import loading
-from offpcc.config.bindings import as_references, explains_calls, refuse_unknown, with_references
+from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
 from offpcc.config.validation import (
     FOR_NUMBERS,
     Rule,
@@ -127,7 +127,9 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of Python for `make`, and add them to the values in use."""
     refuse_unknown("make", given, EnvOptions._fields)
     if isinstance(wrappers := given.get("wrappers", ()), list | tuple) and not all(map(callable, wrappers)):
-        raise UserError(f"make.wrappers is {format_value(wrappers)}; give classes, such as [offpcc.envs.Flicker]")
+        raise UserError(
+            f"make.wrappers is {format_value(wrappers)}; give classes, such as [offpcc.envs.wrappers.DropIndices]"
+        )
     chosen: dict[str, Any] = loading.python_numbers(given)
     loading.add_bindings_used(loading.python_bindings("make", chosen))
     return chosen
@@ -135,6 +137,12 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def options_without_env(given: Mapping[str, Any] | None = None) -> EnvOptions:
     """Return ``make.state``, for recorded data without an environment; other arguments of `make` stay unused."""
+    for name, value in (given or {}).items():
+        if name in EnvOptions._fields and name != "state":
+            raise UserError(
+                f"make={{'{name}': {format_value(value)}}} has no effect without an environment; leave it out, or give "
+                f"the environment"
+            )
     used = loading.take_used()
     bound = _env_options(**_given_options(given or {}))
     state = bound.state
@@ -255,7 +263,10 @@ def make(
                 signals.pass_on(error)
                 wrapper = getattr(wrap, "__name__", wrap)
                 lacks = re.search(r"missing \d+ required \S+ arguments?: '(\w+)'", str(error))
-                remedy = f"bind {wrapper}.{lacks[1]}" if lacks else "correct make.wrappers"
+                remedy = "correct make.wrappers"
+                if lacks:
+                    remedy = f"give functools.partial({wrapper}, {lacks[1]}=...)"
+                    remedy = f"bind {wrapper}.{lacks[1]}, or {remedy}" if isinstance(wrap, Reference) else remedy
                 raise UnsuitableEnvironment(
                     f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; {remedy}"
                 ) from error
@@ -558,7 +569,7 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
 def _remedy_for_shape(space: Box) -> str:
     """Return what to do about observations that are neither vectors nor images."""
     if len(space.shape) == 4 and space.dtype == np.uint8:
-        return "to stack frames, bind make.wrappers = [@Concatenate], in place of FrameStackObservation"
+        return "stack frames by make.wrappers = [@Concatenate], Concatenate.num = 4 in place of FrameStackObservation"
     flat = "else flatten it by gymnasium.wrappers.FlattenObservation"
     if may_be_meant_as_image(space.shape, space.dtype):
         return f"{MAKE_IMAGE.partition(';')[0]}; {flat}"

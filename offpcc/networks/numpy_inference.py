@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from offpcc.networks.layers import MLP, Dropout, ResidualBlock
-from offpcc.utils.edited import is_edited
+from offpcc.utils.edited import edited_module, warn_of_edit
 
 Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
@@ -30,14 +30,15 @@ def mirror_of(module: nn.Module) -> Mirror | None:
     The mirror is valid while the weights stay at the same memory address. A subclass that overrides a method in
     `MIRRORED` must have its own `mirror`; it does not inherit the one of its parent. A module with forward hooks or
     parametrized weights has no mirror. The same holds if an instance attribute replaces `forward`, if somebody edited
-    one of these methods in its file, or if a parameter or a buffer is not on the CPU.
+    the file of its class, or if a parameter or a buffer is not on the CPU.
     """
     is_hooked = module._forward_hooks or module._forward_pre_hooks
     if is_hooked or "forward" in vars(module) or is_parametrized(module):
         return None
     if any(held.device.type != "cpu" for held in itertools.chain(module.parameters(), module.buffers())):
         return None
-    if any(is_edited(method) for name in MIRRORED if (method := getattr(type(module), name, None))):
+    if edited := edited_module(type(module).__mro__):
+        warn_of_edit(edited, "acting uses PyTorch, which is slower than NumPy")
         return None
     if type(module) in LAYERS:
         return LAYERS[type(module)](module)

@@ -219,29 +219,33 @@ class Report:
             ],
         }  # fmt: skip
 
+    @property
+    def _what(self) -> str:
+        return "best test of each run" if self.test == "best" else "last test that all runs have"
+
+    @property
+    def _unit(self) -> str:
+        return f"Scores are normalised {self.normalise}." if self.normalise else "Scores are returns."
+
     def as_markdown(self) -> str:
         """Return the tables, with what they show and the warnings."""
-        what = "best test of each run" if self.test == "best" else "last test that all runs have"
-        unit = f"Scores are normalised {self.normalise}." if self.normalise else "Scores are returns."
         parts = [
-            f"# Report: {what}",
-            f"{unit} In brackets: {LEVEL:.0%} intervals by the stratified bootstrap over runs, {RESAMPLES:,} "
+            f"# Report: {self._what}",
+            f"{self._unit} In brackets: {LEVEL:.0%} intervals by the stratified bootstrap over runs, {RESAMPLES:,} "
             f"resamples. In parentheses: number of seeds. Median: over runs in one task, over the tasks' means in "
             f"several.",
             "\n".join(f"- Warning: {warning}." for warning in self.warnings),
-            self._main_table(what),
+            self._main_table(self._what),
             self._budget_table(),
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def as_latex(self) -> str:
         """Return the interquartile means as a LaTeX table (booktabs), with a row for each task and its best in bold."""
-        what = "best test of each run" if self.test == "best" else "last test that all runs have"
-        unit = f"scores normalised {self.normalise}" if self.normalise else "returns"
         seeds = range_of([number for entry in self.entries for number in entry.num_seeds])
         names = list(dict.fromkeys(entry.name for entry in self.entries))
         lines = [
-            f"% IQM of {unit}, {what}; {LEVEL:.0%} intervals by the stratified bootstrap over runs; seeds: {seeds}.",
+            f"% {self._unit} IQM of the {self._what}; {LEVEL:.0%} intervals, stratified bootstrap; seeds: {seeds}.",
             *(f"% Warning: {warning}." for warning in self.warnings),
             "% It needs the package booktabs.",
             rf"\begin{{tabular}}{{l{'c' * len(names)}}}",
@@ -251,7 +255,8 @@ class Report:
         ]
         for task in sorted(self.scopes, key=lambda task: task == ALL_TASKS):
             found = {entry.name: entry.statistics["iqm"] for entry in self.entries if entry.task == task}
-            best, form = max(estimate.value for estimate in found.values()), self._format(task)
+            form = self._format(task)
+            best = f"{max(estimate.value for estimate in found.values()):{form}}"
             cells = [_latex_cell(found[name], form, best) if name in found else "--" for name in names]
             lines.append(rf"{' & '.join([_in_latex(task), *cells])} \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -608,9 +613,9 @@ def _cell(estimate: Estimate, seeds: str, form: str) -> str:
     return f"{value} ({seeds})" if math.isnan(estimate.low) else f"{value} [{low}, {high}] ({seeds})"
 
 
-def _latex_cell(estimate: Estimate, form: str, best: float) -> str:
+def _latex_cell(estimate: Estimate, form: str, best: str) -> str:
     value, low, high = (f"{number:{form}}" for number in estimate)
-    shown = rf"\textbf{{${value}$}}" if estimate.value == best else f"${value}$"
+    shown = rf"\textbf{{${value}$}}" if value == best else f"${value}$"
     return shown if math.isnan(estimate.low) else rf"{shown} {{\scriptsize $[{low}, {high}]$}}"
 
 

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,19 @@ from gymnasium.spaces import Box
 
 import offpcc
 from offpcc.algorithms import BC, BCQ, CQL, DDPG, IQL, SAC, SACN, TD3, TD3BC
-from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.agent import Agent, load_actor, save_actor
 from offpcc.algorithms.components import Temperature
-from offpcc.algorithms.fused.eligibility import replaced_by
+from offpcc.algorithms.fused.eligibility import classes_of
 from offpcc.algorithms.fused.kernels import MLPKernel
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import ConvolutionalSAC, RecurrentSAC, RecurrentTD3Sharing
 from offpcc.config import loading
 from offpcc.core import Batch, Step
-from offpcc.networks import Critics, Identity, SquashedGaussianActor
+from offpcc.networks import Critics, Identity, Recurrent, SquashedGaussianActor
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
 from offpcc.utils import edited
-from offpcc.utils.edited import is_edited
+from offpcc.utils.edited import edited_module
 from offpcc.utils.errors import UserError
 
 VECTORS, IMAGES = Box(-np.inf, np.inf, (5,), np.float32), Box(0, 255, (1, 40, 40), np.uint8)
@@ -632,27 +633,53 @@ def test_an_edited_loss_or_network_is_the_one_that_counts(tmp_path):
     code = EDIT.replace("FOLDER", repr(str(tmp_path))).replace("TESTS", repr(str(Path(__file__).parent)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.split() == ["False", "0.0", "0.0"] * 2, done.stderr
-    assert "the source of SAC.actor_loss has changed: the plain update is used" in done.stderr
+    assert "the source of offpcc.algorithms.sac has changed: the plain update is used" in done.stderr
 
 
-def test_a_method_is_edited_if_its_source_is_not_the_known_one(monkeypatch, capsys):
-    name = "offpcc.algorithms.sac.SAC.actor_loss"
-    assert not any(map(is_edited, replaced_by(SAC, SAC.fused_update)))
-    assert not is_edited(test_gin_chooses_it), "a function of a user's has no digest"
-    monkeypatch.setitem(edited.DIGESTS, name, "0" * 16)
-    is_edited.cache_clear()
+def test_a_module_is_edited_if_its_source_is_not_the_known_one(monkeypatch, capsys):
+    known = classes_of(SAC, SAC.fused_update)
+    assert edited_module(known) == "" and {cls.__module__ for cls in known} > {"offpcc.algorithms.sac"}
+    assert edited_module([Batch, int]) == "", "others have no digest"
+    monkeypatch.setitem(edited.DIGESTS, "algorithms.sac", "0" * 16)
+    caches = edited._is_edited, edited.warn_of_edit
     try:
+        for cache in caches:
+            cache.cache_clear()
         plain = built(SAC, fused=None)
-        assert not plain._fused.fits(plain)
-        with pytest.raises(UserError, match=r"fused is True, but the source of SAC\.actor_loss has changed"):
+        assert not plain._fused.fits(plain) and not built(SAC, fused=None)._fused.fits(plain)
+        message = "offpcc: the source of offpcc.algorithms.sac has changed: the plain update is used"
+        assert capsys.readouterr().err.count(message) == 1
+        with pytest.raises(UserError, match=r"fused is True, but the source of offpcc\.algorithms\.sac has changed"):
             built(SAC)
         built(TD3)
     finally:
-        is_edited.cache_clear()
+        for cache in caches:
+            cache.cache_clear()
 
 
-def test_a_digest_is_of_the_code_and_not_of_comments_of_their_own(monkeypatch):
-    sources = iter(["def f():\n    # why\n\n    return 1\n", " def f():\n     return 1\n", "def f():\n  return 2\n"])
-    monkeypatch.setattr(edited.inspect, "getsource", lambda method: next(sources))
-    first, same, other = (edited.digest(built) for _ in range(3))
-    assert first == same != other
+@pytest.mark.parametrize("cell", ["gru", "lru"])
+def test_an_edited_memory_acts_by_pytorch(cell, monkeypatch, capsys):
+    memory = functools.partial(Recurrent, cell=cell, hidden_dim=4, num_layers=1)
+    agent = SAC(VECTORS, ACTIONS, encoder=memory, hidden_dims=(8,))
+    expected = Agent(agent).act(np.ones(5, np.float32))
+    assert agent._mirror is not None
+    monkeypatch.setitem(edited.DIGESTS, f"networks.cells.{cell}", "0" * 16)
+    edited._is_edited.cache_clear()
+    edited.warn_of_edit.cache_clear()
+    try:
+        np.testing.assert_allclose(Agent(agent).act(np.ones(5, np.float32)), expected, atol=1e-5)
+        assert agent._mirror is None and "acting uses PyTorch" in capsys.readouterr().err
+    finally:
+        edited._is_edited.cache_clear()
+        edited.warn_of_edit.cache_clear()
+
+
+def test_a_digest_is_of_the_code_with_its_indentation_and_not_of_comments(tmp_path, monkeypatch):
+    def digest_of(text):
+        (tmp_path / "page.py").write_text(text)
+        monkeypatch.setitem(sys.modules, "page", types.SimpleNamespace(__file__=str(tmp_path / "page.py")))
+        return edited.digest("page")
+
+    first = digest_of("if a:\n    # why\n    b()\n\n    c()\n")
+    assert digest_of("if a:\n    b()\n    c()\n") == first
+    assert digest_of("if a:\n    b()\nc()\n") != first != digest_of("if a:\n    b()\n    d()\n")

@@ -739,4 +739,4 @@ def test_d4rl_names_learn_online_without_their_data(launch, tmp_path):
     (label,) = (tmp_path / "results").iterdir()
     assert label.name.startswith("Hopper") and "learning from" not in out
     code, _, err = launch("--env", "pendulum-v0", "--online", *given)
-    assert code == 2 and "leave it out" in err
+    assert code == 2 and "leave --online out" in err

@@ -16,7 +16,7 @@ from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Convolutional
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.run_fns import Callback
-from offpcc.utils.errors import DataWarning, UserError
+from offpcc.utils.errors import UserError
 
 MY_PARTS = """
 import gin
@@ -118,7 +118,10 @@ def test_arguments_of_make_in_python_are_those_of_gin(tmp_path):
     [
         ({"wrapper": [DropIndices]}, "make takes no argument 'wrapper'; did you mean wrappers"),
         ({"wrappers": DropIndices}, "make.wrappers is the class DropIndices; it has to be a list"),
-        ({"wrappers": ["DropIndices"]}, r"make.wrappers is \['DropIndices'\]; give classes"),
+        (
+            {"wrappers": ["DropIndices"]},
+            r"is \['DropIndices'\]; give classes, such as \[offpcc.envs.wrappers.Dr",
+        ),
         ({"kwargs": 3}, "make.kwargs is 3"),
         ({"timeout": -1}, "make.timeout is -1"),
         ({"state": 3}, "make.state is 3"),
@@ -145,9 +148,15 @@ def test_names_of_other_libraries_lead_to_make(given, words):
 
 def test_only_the_state_counts_of_make_without_an_environment():
     data = offpcc.collect("pendulum-v0", None, steps=210)
-    with pytest.warns(DataWarning, match="make.wrappers has no effect without an environment"):
-        learner = offpcc.BC(dataset=data, hidden_dims=(8,), make={"wrappers": [DropIndices]})
+    for name, value in {"wrappers": [DropIndices], "kwargs": {"max_episode_steps": 5}, "timeout": -3}.items():
+        with pytest.raises(
+            UserError, match=rf"make=\{{'{name}': .* has no effect without an environment; leave it out"
+        ):
+            offpcc.BC(dataset=data, hidden_dims=(8,), make={name: value})
+    learner = offpcc.BC(dataset=data, hidden_dims=(8,), make={"state": None})
     assert learner.algorithm.observation_space.shape == (3,)
+    with pytest.raises(UserError, match=r"make.state is 3"):
+        offpcc.BC(dataset=data, make={"state": 3})
 
 
 @pytest.mark.slow
@@ -363,6 +372,7 @@ def test_an_algorithm_of_ones_own_may_read_any_summary_of_images(double):
     [
         (lambda loss: loss, r"Returning\.actor_loss returns a Tensor; return the loss and a dictionary of statistics"),
         (lambda loss: (loss, loss), r"Returning\.actor_loss returns a tuple of Tensor and Tensor; return the loss"),
+        (lambda loss: (loss, {}), r"Returning\.actor_loss returns no statistic 'entropy', from which the temperature"),
         (lambda loss: (loss, {}, 1), r"Returning\.actor_loss returns a tuple of Tensor, dict and int; return the loss"),
     ],
 )

@@ -1426,6 +1426,9 @@ def test_an_image_gives_one_action_in_every_form_and_other_numbers_are_refused(l
     for other in (image.astype(np.float32), 4 * image.astype(int), -image.astype(int), np.full(shape, np.nan)):
         with pytest.raises(ValueError, match=r"act got an image of \w+ from \S+ to \S+; give uint8 from 0 to 255"):
             agent.act(other)
+    for other in (image > 100, image.astype(str), np.full(shape, None)):
+        with pytest.raises(ValueError, match=r"act got an image of \S+; give uint8 from 0 to 255"):
+            agent.act(other)
 
 
 class Picture(gymnasium.Env):
@@ -1469,7 +1472,11 @@ def test_an_image_that_is_read_as_a_vector_is_named_before_training():
             np.float32,
             "if it is an image, make it uint8 from 0 to 255 .*; else flatten it by",
         ),
-        ((3, 24, 24, 3), np.uint8, r"to stack frames, bind make.wrappers = \[@Concatenate\], in place of FrameStack"),
+        (
+            (3, 24, 24, 3),
+            np.uint8,
+            r"by make.wrappers = \[@Concatenate\], Concatenate.num = 4 in place of",
+        ),
         ((4, 3), np.float32, "join frames by Concatenate, or else flatten it"),
     ],
 )

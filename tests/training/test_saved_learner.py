@@ -129,15 +129,28 @@ def test_numbers_of_numpy_are_saved_as_pythons(tmp_path):
     assert train(offpcc.load(tmp_path / "learner.pt"), 2).loop.step == 420
 
 
-@pytest.mark.parametrize("given", ["gin", "python"])
+@offpcc.configurable
+class Halved(Flicker):
+    """A wrapper with a parameter of its parent and one of its own."""
+
+    def __init__(self, env, factor=0.5, **kwargs):
+        super().__init__(env, **kwargs)
+        self.factor = factor
+
+
+@pytest.mark.parametrize("given", ["gin", "python", "partial and gin", "child"])
 def test_wrappers_keep_the_arguments_that_the_learner_was_built_with(given, tmp_path):
     if given == "gin":
         offpcc.configure(None, "make.wrappers = [@Flicker]", "Flicker.probability = 0.25")
         learner = offpcc.SAC("pendulum-v0", **SMALL)
+    elif given in ("partial and gin", "child"):
+        wrapper = functools.partial(Halved, factor=2.0) if given == "partial and gin" else Halved
+        offpcc.configure(None, f"{'Halved' if given == 'partial and gin' else 'Flicker'}.probability = 0.25")
+        learner = offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": [wrapper]})
     else:
         half = {"wrappers": [functools.partial(Flicker, probability=0.25)]}
         learner = offpcc.SAC("pendulum-v0", **SMALL, make=half)
-    offpcc.configure(None, "Flicker.probability = 0.75")
+    offpcc.configure(None, "Flicker.probability = 0.75", "Halved.probability = 0.75")
     assert probabilities(train(learner, 1, **SHORT)) == [0.25, 0.25]
     learner.save(tmp_path / "learner.pt", buffer=True)
     offpcc.configure(None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,12 +14,14 @@ from offpcc.algorithms.optim import Optimizer
 from offpcc.networks import Critics
 from offpcc.networks.layers import MLP, EnsembleLinear, is_plain
 from offpcc.networks.sequences import is_empty
-from offpcc.utils.edited import is_edited
-from offpcc.utils.errors import UserError, print_to_stderr
+from offpcc.utils.edited import edited_module, warn_of_edit
+from offpcc.utils.errors import UserError
 from offpcc.utils.torch_private import CONTENTS, HOOKS
 
 if TYPE_CHECKING:
     from offpcc.algorithms.base import ActorCritic
+
+NETWORKS = (Critics, EnsembleLinear, MLP, Temperature)  # of fused updates, beside the actor
 
 
 def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
@@ -62,29 +62,14 @@ def is_fusable(agent: ActorCritic, is_wanted: bool) -> bool:
     reason = why_not_fusable(agent)
     if reason and is_wanted:
         raise UserError(f"{type(agent).__name__}.fused is True, but {reason}; remove this setting")
-    if reason and (edited := _edited(type(agent), agent.fused_update)):
-        _warn_of_edit(edited)
+    if reason and (edited := edited_module(classes_of(type(agent), agent.fused_update))):
+        warn_of_edit(edited, "the plain update is used, which is slower than the fused one")
     return not reason
 
 
-def replaced_by(algorithm: type[ActorCritic], fused: Any) -> list[Callable[..., Any]]:
-    """Return the methods of an algorithm and its networks whose results a fused update computes with its own code."""
-    networks = chain.from_iterable(
-        cls.__mro__ for cls in (fused.actor_class, Critics, EnsembleLinear, MLP, Temperature)
-    )
-    own = [cls for cls in networks if cls.__module__.startswith("offpcc.")]
-    of_networks = [method for cls in own for method in vars(cls).values() if inspect.isfunction(method)]
-    return [method for method in algorithm.fused_methods.values() if method] + of_networks
-
-
-def _edited(algorithm: type[ActorCritic], fused: Any) -> str:
-    """Return the name of the first method that somebody edited in its file, or ""."""
-    return next((method.__qualname__ for method in replaced_by(algorithm, fused) if is_edited(method)), "")
-
-
-@functools.cache
-def _warn_of_edit(name: str) -> None:
-    print_to_stderr(f"the source of {name} has changed: the plain update is used, which is slower than the fused one")
+def classes_of(algorithm: type[ActorCritic], fused: Any) -> list[type]:
+    """Return the classes whose results a fused update computes with its own code: the algorithm's and its networks'."""
+    return [cls for one in (algorithm, fused.actor_class, *NETWORKS) for cls in one.__mro__]
 
 
 def why_not_fusable(agent: ActorCritic) -> str:
@@ -93,7 +78,7 @@ def why_not_fusable(agent: ActorCritic) -> str:
     changed = [name for name, method in agent.fused_methods.items() if getattr(cls, name, None) is not method]
     if own := [*changed, *(name for name in fused.replaced_methods if name in vars(agent))]:
         return f"{cls.__name__} has its own {own[0]}, which the fused update would not call"
-    if edited := _edited(cls, fused):
+    if edited := edited_module(classes_of(cls, fused)):
         return f"the source of {edited} has changed, and the fused update computes what it was before"
     for name, value in fused.needed.items():
         if (given := getattr(agent, name)) != value:

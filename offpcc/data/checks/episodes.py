@@ -92,7 +92,8 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
     is_limit = longest in (limit, max_episode_steps(data.name))
     # If all episodes last one step, no time limit has cut them: the task takes one step.
     ends_there = longest > 1 and num_ended > 1 and terminated[is_longest].all() and (is_spike or is_limit)
-    if ends_there and not _are_decided(data, is_longest):
+    # If only the last step brings a reward, in episodes of one length, the end belongs to the task.
+    if ends_there and (len(others) or not _are_decided(data, is_longest)):
         text = f"{num_ended:,} episodes last {longest:,} steps, none longer, and all of these are terminals"
         return Finding("limit", FAULT, f"a time limit recorded as the task's end? {text}", TRUNCATE)
     if limit is not None and longest > limit:
@@ -108,7 +109,7 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
 
 
 def _are_decided(data: Dataset, chosen: Array) -> bool:
-    """Check whether rewards come in the last step alone. Then the episodes' end belongs to the task."""
+    """Check whether some of these episodes have rewards, and only in their last step."""
     last = data.rewards[data.stops[chosen] - 1]
     return bool(last.any() and (data.returns[chosen] == last).all())
 

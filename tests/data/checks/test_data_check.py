@@ -485,6 +485,10 @@ def test_a_task_of_fixed_length_that_its_last_step_decides_has_no_time_limit(las
     given["rewards"][9::30] = 0.0  # not each of them succeeds
     found = odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
     assert [finding.level for finding in found] == ([] if last else [FAULT])
+    if last:  # others end earlier, so the length is not the task's
+        given["terminals"][4] = True
+        (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
+        assert finding.level == FAULT
 
 
 def test_episodes_that_all_fell_before_the_limit_are_no_time_limit():

@@ -124,8 +124,10 @@ def test_images_are_stacked_along_their_channels_in_either_order():
 
 
 def test_a_missing_argument_of_a_wrapper_is_named_with_its_binding():
-    with pytest.raises(UserError, match=r"missing 1 required positional argument: 'num'.*; bind Concatenate.num"):
+    with pytest.raises(UserError, match=r"argument: 'num'.*; give functools.partial\(Concatenate, num="):
         offpcc.make("pendulum-v0", wrappers=[Concatenate])
+    with pytest.raises(UserError, match=r"'num'.*; bind Concatenate.num, or give functools.partial\(Conc"):
+        offpcc.SAC("pendulum-v0", make={"wrappers": [Concatenate]})
 
 
 def test_keep_indices_keeps_numbers_and_bounds():
