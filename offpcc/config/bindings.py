@@ -338,6 +338,12 @@ def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: 
         )
 
 
+def _parameters_of(name: str) -> set[str]:
+    """Return the parameters that gin can set of a class or function, by its short name."""
+    found = [one for complete, one in configurables().items() if complete.rpartition(".")[2] == name]
+    return parameters(found[0]) - passed_by_us(found[0]) if found else set()
+
+
 def check_unused_bindings(
     bindings: list[Binding], unused_parameters: Mapping[Any, Mapping[str, str]] | None = None
 ) -> None:
@@ -379,14 +385,18 @@ def check_unused_bindings(
             continue
         name = binding.selector.split(".")[-1]
         parts = sorted(s.split(".")[-1] for s in used_names - {MACRO})
-        reason = f"this run does not use {name}, only {', '.join(parts)}"
+        near = [owner for owner in parts if binding.parameter in _parameters_of(owner)]
+        near.sort(key=lambda owner: (owner not in name, -len(owner)))  # SAC of RecurrentSAC comes first
+        reason, remedy = f"this run does not use {name}, only {', '.join(parts)}", "correct or remove it"
+        if near:
+            reason, remedy = f"this run does not use {name}", f"did you mean {near[0]}.{binding.parameter}?"
         if binding.selector in used_names:
             winners = [
                 other for other in bindings if _is_used(other, operative) and _is_nearer(other, binding, classes)
             ]
             source = f"{winners[-1].given} ({winners[-1].where}), which overrides it" if winners else "elsewhere"
-            reason = f"this run uses {name}, but got {binding.parameter} from {source}"
-        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; correct or remove it")
+            reason, remedy = f"this run uses {name}, but got {binding.parameter} from {source}", "correct or remove it"
+        raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; {remedy}")
     _note_other_algorithm(bindings, used_names, classes)
 
 

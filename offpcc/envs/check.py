@@ -511,8 +511,8 @@ def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Find
     """Return the finding about ends; `has_decks` says that games end with their last card, always at one length."""
     ends, longest = record.ends, record.longest_episode
     end_it = (
-        f"give it an end of at most {longest:,} steps by gymnasium.wrappers.TimeLimit, or by max_episode_steps when "
-        f"registering it"
+        f"give it an end of at most {longest:,} steps by make.kwargs = {{'max_episode_steps': 1000}}, by "
+        f"gymnasium.wrappers.TimeLimit, or by max_episode_steps when registering it"
     )
     if limit is not None and limit > longest:
         return Finding("episodes", FAULT, f"a time limit of {limit:,} steps", end_it)

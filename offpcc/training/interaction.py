@@ -231,8 +231,8 @@ def refuse_endless(name: Callable[[], str], length: int, longest: int) -> None:
     """Raise if an episode has not ended after `longest` steps; `name` returns the environment's name."""
     if length >= longest:
         raise UserError(
-            f"an episode of {name()} has not ended after {length} steps; agents with memory learn from episodes, and "
-            f"tests need their ends: give it an end with gymnasium.wrappers.TimeLimit, or max_episode_steps when "
-            f"registering it; if its episodes are that long, raise episodes.longest, such as "
+            f"an episode of {name()} has not ended after {length} steps, but tests and agents with memory need whole "
+            f"episodes: give it an end, such as make.kwargs = {{'max_episode_steps': 1000}} or "
+            f"gymnasium.wrappers.TimeLimit; if its episodes are that long, raise episodes.longest, such as "
             f'--gin "episodes.longest={10 * longest}"'
         )

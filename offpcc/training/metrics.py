@@ -172,7 +172,8 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
     elif not has_data:
         why = (
             f"as no episode ended in its {loop.step:,} steps, and an agent with memory learns only from finished "
-            f"episodes; raise train.num_epochs, or give episodes an earlier end with gymnasium.wrappers.TimeLimit"
+            f"episodes; raise train.num_epochs, or give episodes an earlier end, such as make.kwargs = "
+            f"{{'max_episode_steps': 200}}"
         )
     elif loop.stopped:
         why = "as its tests reached train.stop_return before the first update was due"
