@@ -217,7 +217,7 @@ QUESTIONS = {
     "How many steps has an epoch": "train.num_steps_per_epoch",
     "online and on recorded data": "train.num_epochs",
     "How many test episodes": "train.num_test_episodes_per_epoch",
-    "How many samples of the data set": "--dataset_steps",
+    "How many samples of the dataset": "--dataset_steps",
 }
 
 

@@ -70,7 +70,7 @@ def test_a_run_stops_with_one_message_and_goes_on_from_its_checkpoint(
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
     assert code == 2 and len(err.splitlines()) == 1 and "Traceback" not in out + err
     assert err.startswith("offpcc: update 30 at step ") and "the batch's rewards is nan at [0, 0, 0]" in err
-    assert str(folder / "bad_batch.pt") in err and "`offpcc check`" in err
+    assert str(folder / "bad_batch.pt") in err and "`offpcc check --env" in err
     content = torch.load(folder / "bad_batch.pt", weights_only=True)
     assert Batch(**content["batch"]).rewards.isnan().sum() == 1 and content["update"] == 30 and content["step"] >= 250
     assert RunFolder.at(folder).status() == "unfinished" and not list(folder.glob(".*.tmp-*"))

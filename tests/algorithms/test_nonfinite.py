@@ -104,7 +104,7 @@ def test_a_bad_batch_is_named_and_changes_nothing(kind, name, number):
         agent.update_networks(given)
     assert_same(tensors(agent), before)
     assert caught.value.batch is given and caught.value.update == 4
-    assert "`offpcc check`" in caught.value.message and 'nonfinite = "skip"' in caught.value.message
+    assert "`offpcc check --env NAME`" in caught.value.message and 'nonfinite = "skip"' in caught.value.message
     assert f"--resume --gin \"{type(agent).__name__}.nonfinite='skip'\"" in caught.value.message
     agent.update_networks(batch(kind, 10))  # who catches the error may go on
     assert all(torch.isfinite(x).all() for name, x in tensors(agent).items() if not name.endswith("count"))
