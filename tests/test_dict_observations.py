@@ -549,6 +549,13 @@ def test_data_and_environment_must_have_the_same_entries():
         offpcc.build(dict_task.NAME, "cbc", dataset=offpcc.Dataset.from_episodes(fewer))
 
 
+def test_wrappers_of_recorded_dict_observations_are_refused_with_the_remedy():
+    data = offpcc.Dataset.from_episodes(played(12), observation_space=dict_task.DictTarget.observation_space)
+    kept = functools.partial(gymnasium.wrappers.FilterObservation, filter_keys=["place"])
+    with pytest.raises(UserError, match="wrappers are not applied to recorded Dict observations: record through"):
+        offpcc.build(dict_task.NAME, "bc", dataset=data, make={"wrappers": [kept]})
+
+
 def replace_actions(data):
     import dataclasses
 

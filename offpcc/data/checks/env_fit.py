@@ -95,6 +95,11 @@ def without_states(name: str) -> str:
     )
 
 
+def _shows_all(unwrapped: spaces.Space[Any], space: PackedDict) -> bool:
+    """Check whether the environment without its wrappers has the recorded entries."""
+    return isinstance(unwrapped, spaces.Dict) and space.is_like(PackedDict(unwrapped))
+
+
 def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape: tuple[int, ...], name: str) -> None:
     """Check that Dict observations have the entries that the environment has."""
     seen = env.observation_space
@@ -118,6 +123,11 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     remedy = "name the environment it was recorded in"
     if space is None:
         remedy += "; data whose vectors are joined in one array need make.wrappers=[@gymnasium.FlattenObservation]"
+    elif _shows_all(levels(env)[0].observation_space, space):
+        remedy = (
+            "wrappers are not applied to recorded Dict observations: record through the same wrappers, or leave "
+            "make.wrappers out"
+        )
     else:
         ours = {part.key: part.shape for part in space.unpacked_shape.parts}
         sizes = {part.key: part.shape for part in seen.unpacked_shape.parts}

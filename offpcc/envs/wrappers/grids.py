@@ -77,7 +77,7 @@ class OneHotGrid(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs)
 
     Args:
         env: An environment whose observation is such a grid of integers, or a Dict with one; all other entries are
-            hidden.
+            hidden, also a mission that changes.
         num_values: The number of values of each of the K symbols; default: those of MiniGrid, which are 11 objects, 6
             colours and 3 states of a door.
         key: The entry of Dict observations.
