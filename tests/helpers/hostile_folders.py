@@ -279,10 +279,10 @@ def set_to(value, *keys):
 
 PART = f"../../../../victim/folder/{'0' * 32}.part"
 CHECKPOINTS = {
-    "nothing in it": (checkpoint(lambda content: [content.pop(k) for k in {*content} - {"kind", "format"}]), ["hold"]),
-    "no loop": (set_to({}, "loop"), ["hold"]),
+    "nothing in it": (checkpoint(lambda content: [content.pop(k) for k in {*content} - {"kind", "format"}]), ["does not have the content of a checkpoint"]),
+    "no loop": (set_to({}, "loop"), ["does not have the content of a checkpoint"]),
     "an attribute of the loop": (set_to("x", "loop", "state_dict"), ["fit"]),
-    "steps of text": (set_to("x", "loop", "step"), ["hold"]),
+    "steps of text": (set_to("x", "loop", "step"), ["does not have the content of a checkpoint"]),
     "parts elsewhere": (set_to([[PART, 3]], "buffer", "parts"), ["parts"]),
     "parts of a negative size": (set_to([[f"{'0' * 32}.part", -1]], "buffer", "parts"), ["parts"]),
     "a buffer without end": (set_to(2**60, "buffer", "num_envs"), ["num_envs"]),
