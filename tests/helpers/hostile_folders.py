@@ -279,7 +279,10 @@ def set_to(value, *keys):
 
 PART = f"../../../../victim/folder/{'0' * 32}.part"
 CHECKPOINTS = {
-    "nothing in it": (checkpoint(lambda content: [content.pop(k) for k in {*content} - {"kind", "format"}]), ["does not have the content of a checkpoint"]),
+    "nothing in it": (
+        checkpoint(lambda content: [content.pop(k) for k in {*content} - {"kind", "format"}]),
+        ["does not have the content of a checkpoint"],
+    ),
     "no loop": (set_to({}, "loop"), ["does not have the content of a checkpoint"]),
     "an attribute of the loop": (set_to("x", "loop", "state_dict"), ["fit"]),
     "steps of text": (set_to("x", "loop", "step"), ["does not have the content of a checkpoint"]),
