@@ -51,7 +51,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.process_guard import MisuseError, ProcessGuard
-from offpcc.utils.spaces import MAKE_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
+from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
@@ -572,7 +572,7 @@ def _remedy_for_shape(space: Box) -> str:
         return "stack frames by make.wrappers = [@Concatenate], Concatenate.num = 4 in place of FrameStackObservation"
     flat = "else flatten it by gymnasium.wrappers.FlattenObservation"
     if may_be_meant_as_image(space.shape, space.dtype):
-        return f"{MAKE_IMAGE.partition(';')[0]}; {flat}"
+        return f"{IF_IMAGE}; {flat}"
     return f"join frames by Concatenate, or {flat}"
 
 

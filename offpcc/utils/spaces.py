@@ -31,7 +31,8 @@ def is_image(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and sum(size >= MINIMAL_FRAME for size in shape) >= 2
 
 
-MAKE_IMAGE = "if it is an image, make it uint8 from 0 to 255 with an axis for channels; else flatten it"
+IF_IMAGE = "if it is an image, make it uint8 from 0 to 255 with an axis for channels"
+MAKE_IMAGE = f"{IF_IMAGE}; else flatten it"
 
 
 def images_read_as_vectors(entries: Mapping[str, spaces.Space[Any]]) -> list[str]:
