@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import shutil
-import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import torch
 from conftest import QUICK, run_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peaks import with_peak
 
 import offpcc
 from offpcc.data.datasets.files import read_dataset_file
@@ -188,12 +188,12 @@ def test_absurd_arguments_of_an_actor_are_refused(run, argument, value):
     content = spec_of(run)
     content["algorithm"]["arguments"][argument] = value
     torch.save(content, run / "actor_best.pt")
-    tracemalloc.start()
-    with pytest.raises(UserError):
-        offpcc.Agent.load(run / "actor_best.pt")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**26
+
+    def refuse():
+        with pytest.raises(UserError):
+            offpcc.Agent.load(run / "actor_best.pt")
+
+    assert with_peak(refuse)[1] < 2**26
 
 
 def test_changed_bytes_of_an_actor_end_in_a_message_or_in_an_actor(run):
@@ -331,12 +331,12 @@ def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path):
     with h5py.File(path, "w") as file:
         for name, column in recorded().items():
             file.create_dataset(name, (2**40, *column.shape[1:]), column.dtype, chunks=True)
-    tracemalloc.start()
-    with pytest.raises(UserError, match="bytes"):
-        read_dataset_file(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**20
+
+    def refuse():
+        with pytest.raises(UserError, match="bytes"):
+            read_dataset_file(path)
+
+    assert with_peak(refuse)[1] < 2**20
 
 
 @pytest.mark.parametrize("change", ["env_spec", "observation_space", "data_format", "link"])

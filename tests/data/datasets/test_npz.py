@@ -1,7 +1,6 @@
 """What NPZ files hold that is not read: sizes that are not there, objects, other archives."""
 
 import io
-import tracemalloc
 import zipfile
 
 import numpy as np
@@ -118,14 +117,15 @@ def test_other_ways_of_compression_are_refused(tmp_path):
 
 
 def peak_of(function):
-    """What `function` takes at most beside what was there, in bytes; it is to refuse."""
-    tracemalloc.start()
-    try:
+    """What `function` takes at most beside what was there, in bytes, and the message by which it refuses."""
+
+    def refuse():
         with pytest.raises(UserError) as refused:
             function()
-        return tracemalloc.get_traced_memory()[1], refused.value.message
-    finally:
-        tracemalloc.stop()
+        return refused.value.message
+
+    message, peak = with_peak(refuse)
+    return peak, message
 
 
 @pytest.mark.parametrize("version", [1, 2])
