@@ -88,10 +88,12 @@ def test_each_package_says_what_it_holds(folder):
 
 PARSING = {"cli/main.py", "cli/arguments.py"}  # only they know argparse
 ASKS_GIN = {"query_parameter", "get_bindings", "config_str", "operative_config_str", "parse_config"}
-READS = {"env_options", "dataset_options", "checkpoint_options", "episode_options", "part_options", "resolve_bindings"}
+READS = {"from_gin", "env_options", "episode_options", "part_options", "resolve_bindings"}
 READS_ALL = {"loading.operative", "loading.current"}
 MAY_READ = {  # what makes a spec, what builds from it, and commands and functions that train nothing
+    "envs/make.py",  # `env_options`
     "training/spec.py",
+    "training/checkpoint.py",  # `load`
     "training/build.py",
     "training/experiment.py",
     "training/results.py",

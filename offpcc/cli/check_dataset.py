@@ -18,7 +18,7 @@ from offpcc.data.checks.check import examine_dataset, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.offline import dataset_options, load_unchanged
+from offpcc.data.offline import DatasetOptions, load_unchanged
 from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
@@ -65,7 +65,7 @@ def check_dataset(
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         try:
             with download_bar(console) as bar:
-                data = load_unchanged(dataset, dataset_options(), bar)
+                data = load_unchanged(dataset, DatasetOptions.from_gin(), bar)
         except SpoiledData as error:
             diagnosis = refused(dataset, error)
         else:

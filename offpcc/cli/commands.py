@@ -27,7 +27,7 @@ from offpcc.cli.check_dataset import check_dataset, print_findings
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
-from offpcc.data.offline import dataset_options, format_score, read
+from offpcc.data.offline import DatasetOptions, format_score, read
 from offpcc.envs import LISTED, missing_package
 from offpcc.envs.check import examine_env
 from offpcc.envs.guard import opened
@@ -214,7 +214,7 @@ def check_model_quality(
     model = load_model(file)
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
-        data = read(dataset, made, dataset_options(), fraction=fraction, seed=seed)
+        data = read(dataset, made, DatasetOptions.from_gin(), fraction=fraction, seed=seed)
     check_unused_bindings(bindings)
     print(model)
     check_model_fits_data(model, data.rows, data.action_range)

@@ -23,7 +23,7 @@ from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.data.checks.env_fit import match_states_and_wrappers
 from offpcc.data.datasets.columns import Array
-from offpcc.data.offline import OfflineDataset, dataset_options, load_unchanged, read
+from offpcc.data.offline import DatasetOptions, OfflineDataset, load_unchanged, read
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import check_output, write_recording
 from offpcc.envs.guard import opened
@@ -129,7 +129,7 @@ def imagine(
 
 def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
     """Return recorded data, seen through an environment's wrappers if one is named, and the names of all wrappers."""
-    options = dataset_options()
+    options = DatasetOptions.from_gin()
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         with download_bar(Console()) as bar:

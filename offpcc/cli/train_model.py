@@ -15,7 +15,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.config.registry import specification
 from offpcc.config.validation import format_value
-from offpcc.data.offline import dataset_options, read
+from offpcc.data.offline import DatasetOptions, read
 from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures)
 from offpcc.training.loggers.console import download_bar
@@ -59,13 +59,13 @@ def run_train_model(
     if out.exists() and content is None:
         raise UserError(f"{out} exists; name another file, or give --resume to finish the training of its model")
     bindings = loading.load_gin_config(config, gin, modules=modules)
-    console, options = Console(), dataset_options()
+    console, options = Console(), DatasetOptions.from_gin()
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         with download_bar(console) as bar:
             data = read(dataset, made, options, fraction=dataset_fraction, seed=seed, progress=bar)
     settings = loading.resolve_bindings(DynamicsModel)
-    training = ModelTraining(**loading.resolve_bindings(ModelTraining))
+    training = ModelTraining.from_gin()
     check_unused_bindings(bindings)
     used = choose_device(device, threads)
     with torch_settings(used, threads):

@@ -482,10 +482,15 @@ def resolve_bindings(
     try:
         settings |= gin.get_bindings(function) | dict(given or {})
     except (TypeError, RuntimeError) as error:  # a reference with parentheses to a class that needs arguments
-        raise UserError(f"the bindings of {selector} cannot be read: {first_line(error)}; correct them") from error
+        raise UserError(
+            f"the bindings of {selector.split('.')[-1]} cannot be read: {first_line(error)}; write references to "
+            f"classes without parentheses, such as @Flicker"
+        ) from error
     if missing := [name for name, value in settings.items() if value is gin.REQUIRED]:
         if not may_lack:
             raise missing_binding(f"{selector.split('.')[-1]}.{missing[0]}")
         settings = {name: value for name, value in settings.items() if value is not gin.REQUIRED}
-    gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(settings)
+    as_bound = gin.get_bindings(function, resolve_references=False)
+    used = {name: value if is_writable(value) else as_bound.get(name, value) for name, value in settings.items()}
+    gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(used)
     return settings

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import gin
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber, check_arguments, rules_of
+from offpcc.config.settings import Settings, settings
+from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber
 from offpcc.core import PackedDict, is_image
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row, folder_of_frames, recorded_frames
 from offpcc.data.checks.env_fit import (
@@ -198,27 +198,9 @@ class OfflineDataset:
         yield from (f"note: {notice.text}" for notice in self.notices)
 
 
-class DatasetOptions(NamedTuple):
-    """Settings of a dataset, which gin binds as ``dataset.return_range`` and so on; see `read`."""
-
-    return_range: float | None = None
-    max_episode_steps: int | None = None
-    action_range: Range | None = None
-    best_fraction: float = 1.0
-
-
-DEFAULT_OPTIONS = DatasetOptions()
-
-
-@gin.configurable("dataset", module="offpcc")  # type: ignore[untyped-decorator]
-def dataset_options(
-    *,
-    return_range: PositiveNumber | None = None,
-    max_episode_steps: PositiveInteger | None = None,
-    action_range: Range | None = None,
-    best_fraction: PositiveFraction = 1.0,
-) -> DatasetOptions:
-    """Return gin's settings of datasets, once for a run.
+@settings("dataset")
+class DatasetOptions(Settings):
+    """Settings of a dataset, which gin binds as ``dataset.return_range`` and so on; see `read`.
 
     Args:
         return_range: scale rewards, so that the largest and the smallest return of whole episodes differ by this
@@ -228,9 +210,14 @@ def dataset_options(
             the environment.
         best_fraction: learn only from this part of the whole episodes, those with the largest returns.
     """
-    options = DatasetOptions(return_range, max_episode_steps, action_range, best_fraction)
-    check_arguments("dataset", rules_of(dataset_options), options._asdict())
-    return options
+
+    return_range: PositiveNumber | None = None
+    max_episode_steps: PositiveInteger | None = None
+    action_range: Range | None = None
+    best_fraction: PositiveFraction = 1.0
+
+
+DEFAULT_OPTIONS = DatasetOptions()
 
 
 def unused_dataset_parameters(algorithm: Any) -> dict[str, str]:

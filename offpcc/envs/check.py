@@ -110,7 +110,7 @@ def examine_env(
         warnings.simplefilter("ignore")  # Gymnasium warns of the same faults
 
         def make_wrapped(pack_observations: bool = True) -> Env:
-            made = make(env, scale_actions=True, pack_observations=pack_observations, **options._asdict())
+            made = make(env, scale_actions=True, pack_observations=pack_observations, **options.values())
             return stack.enter_context(opened(made))
 
         def make_bare() -> Env:

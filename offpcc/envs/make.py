@@ -9,10 +9,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from traceback import extract_tb
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-import gin
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
@@ -20,6 +20,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 from offpcc.config import loading
 from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
+from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     FOR_NUMBERS,
     Rule,
@@ -71,26 +72,9 @@ class CannotBeDrawn(UnsuitableEnvironment):
     """The environment exists, but does not have the render mode."""
 
 
-class EnvOptions(NamedTuple):
-    """Arguments of `make` that hold for all environments of a run; gin binds them as ``make.wrappers`` and so on."""
-
-    wrappers: Sequence[Wrap] = ()
-    kwargs: Mapping[str, Any] | None = None
-    timeout: float | None = None  # seconds
-    state: str | None = None  # where critics find the state
-
-
-DEFAULT_OPTIONS = EnvOptions()
-
-
-@gin.configurable("make", module="offpcc")  # type: ignore[untyped-decorator]
-def _env_options(
-    wrappers: Sequence[Wrap] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    timeout: Timeout | None = None,
-    state: StateKey | None = None,
-) -> EnvOptions:
-    """Return gin's arguments for `make`, unchecked.
+@settings("make")
+class EnvOptions(Settings):
+    """Arguments of `make` that hold for all environments of a run; gin binds them as ``make.wrappers`` and so on.
 
     Args:
         wrappers: see `make`.
@@ -98,7 +82,15 @@ def _env_options(
         timeout: see `make`.
         state: see `make`.
     """
-    return EnvOptions(wrappers, kwargs, timeout, state)
+
+    wrappers: Sequence[Wrap] = ()
+    kwargs: Mapping[str, Any] | None = None
+    timeout: Timeout | None = None
+    state: StateKey | None = None
+
+
+DEFAULT_OPTIONS = EnvOptions()
+ENV_SETTINGS = [*DEFAULT_OPTIONS.values()]
 
 
 def env_options(given: Mapping[str, Any] | None = None) -> EnvOptions:
@@ -108,54 +100,45 @@ def env_options(given: Mapping[str, Any] | None = None) -> EnvOptions:
         UserError: an argument is invalid.
     """
     chosen = _given_options(given or {})
-    try:
-        options: EnvOptions = _env_options(**chosen)
-    except (TypeError, RecursionError) as error:  # gin tried to build a wrapper without an environment
-        raise UserError(
-            f"make.wrappers cannot be read: {first_line(error)}; write its references without parentheses, as in "
-            f"[@Flicker]"
-        ) from error
-    check_arguments("make", rules_of(_env_options), {"timeout": options.timeout, "state": options.state})
+    options = EnvOptions.from_gin(chosen)
+    loading.add_bindings_used(loading.python_bindings("make", chosen))
     if "wrappers" not in chosen:
-        options = options._replace(wrappers=with_references(_env_options, "wrappers", options.wrappers))
-    elif isinstance(options.wrappers, list | tuple):
-        options = options._replace(wrappers=as_references("make.wrappers", options.wrappers))
+        return replace(options, wrappers=with_references(EnvOptions, "wrappers", options.wrappers))
+    if isinstance(options.wrappers, list | tuple):
+        return replace(options, wrappers=as_references("make.wrappers", options.wrappers))
     return options
 
 
 def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of Python for `make`, and add them to the values in use."""
-    refuse_unknown("make", given, EnvOptions._fields)
+    """Check arguments of Python for `make`, and return them with numbers that gin can write."""
+    refuse_unknown("make", given, ENV_SETTINGS)
     if isinstance(wrappers := given.get("wrappers", ()), list | tuple) and not all(map(callable, wrappers)):
         raise UserError(
             f"make.wrappers is {format_value(wrappers)}; give classes, such as [offpcc.envs.wrappers.DropIndices]"
         )
     chosen: dict[str, Any] = loading.python_numbers(given)
-    loading.add_bindings_used(loading.python_bindings("make", chosen))
     return chosen
 
 
 def options_without_env(given: Mapping[str, Any] | None = None) -> EnvOptions:
     """Return ``make.state``, for recorded data without an environment; other arguments of `make` stay unused."""
     for name, value in (given or {}).items():
-        if name in EnvOptions._fields and name != "state":
+        if name in ENV_SETTINGS and name != "state":
             raise UserError(
                 f"make={{'{name}': {format_value(value)}}} has no effect without an environment; leave it out, or give "
                 f"the environment"
             )
     used = loading.take_used()
-    bound = _env_options(**_given_options(given or {}))
-    state = bound.state
+    bound = EnvOptions.from_gin(_given_options(given or {}))
     loading.recall_used(used)
     if bound.wrappers:
         warn_of_data(
             "make.wrappers has no effect without an environment: the agent sees the observations as they were "
             "recorded; give the environment, and its wrappers apply to the data"
         )
-    check_arguments("make", rules_of(_env_options), {"state": state})
-    if state is not None:
-        loading.add_used(_env_options, {"state": state})
-    return EnvOptions(state=state)
+    if bound.state is not None:
+        loading.add_used(EnvOptions, {"state": bound.state})
+    return EnvOptions(state=bound.state)
 
 
 @explains_calls
@@ -213,7 +196,7 @@ def make(
             constructor raised.
     """
     choose_opengl()
-    check_arguments("make", rules_of(_env_options), {"timeout": timeout, "state": state})
+    check_arguments("make", rules_of(EnvOptions), {"timeout": timeout, "state": state})
     check_is_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(

@@ -243,7 +243,7 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
             num_stacked(example),
             None if example.spec is None else example.spec.max_episode_steps,
             is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example)),
-            functools.partial(make, spec.env_source, **spec.env_options._asdict(), scale_actions=True),
+            functools.partial(make, spec.env_source, **spec.env_options.values(), scale_actions=True),
         )
 
 

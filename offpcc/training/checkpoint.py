@@ -24,7 +24,7 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import from_specification, is_raised_by_own_class
-from offpcc.config.validation import NonnegativeInteger, PositiveInteger, PositiveNumber, check_arguments, rules_of
+from offpcc.config.validation import NonnegativeInteger, check_arguments, rules_of
 from offpcc.core import Chunk
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
@@ -33,10 +33,10 @@ from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
 from offpcc.training.build import build_run, closed_on_failure, real_part
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
-from offpcc.training.online import OnlineOptions, normalize_alike, online_options, take_over
+from offpcc.training.online import OnlineOptions, normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
-from offpcc.training.spec import OwnLoggers, RunSpec, torch_settings
+from offpcc.training.spec import EVERY_MINUTE, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
@@ -374,7 +374,7 @@ def load(
     check_arguments("load", rules_of(load), {"then_env_steps": then_env_steps})
     if then_env_steps and not saved.get("then_env_steps"):
         with loading.LOCK:
-            bound, usual = online_options()._asdict(), OnlineOptions()._asdict()
+            bound, usual = OnlineOptions.from_gin().values(), OnlineOptions().values()
         config += "".join(
             f"OfflineToOnline.{name} = {value!r}\n" for name, value in bound.items() if value != usual[name]
         )
@@ -485,9 +485,7 @@ class Checkpoints(Callback):
         config: all values in use, stored in the checkpoint.
         last_epoch: the epoch after which a checkpoint is always written.
         bound: the bindings among these values, stored in the checkpoint; None if they are not known.
-        every: epochs between two checkpoints; these are written at the end of an epoch.
-        every_steps: environment steps between two checkpoints.
-        every_minutes: minutes from the end of writing one checkpoint to the next.
+        intervals: when checkpoints are due.
     """
 
     def __init__(
@@ -497,17 +495,12 @@ class Checkpoints(Callback):
         config: str,
         last_epoch: int,
         bound: str | None = None,
-        *,
-        every: PositiveInteger | None = None,
-        every_steps: PositiveInteger | None = None,
-        every_minutes: PositiveNumber | None = 1.0,
+        intervals: CheckpointOptions = EVERY_MINUTE,
     ) -> None:
-        given = {"every": every, "every_steps": every_steps, "every_minutes": every_minutes}
-        check_arguments("Checkpoints", rules_of(Checkpoints), given)
         self.folder, self.experiment, self.config, self.bound = folder, experiment, config, bound
-        self.last_epoch, self.every = last_epoch, every
-        self.every_steps = every_steps or math.inf
-        self.every_seconds = math.inf if every_minutes is None else 60.0 * every_minutes
+        self.last_epoch, self.every = last_epoch, intervals.every
+        self.every_steps = intervals.every_steps or math.inf
+        self.every_seconds = math.inf if intervals.every_minutes is None else 60.0 * intervals.every_minutes
         self._schedule()
 
     def _schedule(self) -> None:

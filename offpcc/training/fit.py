@@ -427,7 +427,7 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
         **{type(part): part.unused_parameters() for part in parts},
         type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
         train: of_train,
-        offline.dataset_options: offline.unused_dataset_parameters(algorithm),
+        offline.DatasetOptions: offline.unused_dataset_parameters(algorithm),
     }
     parts_given = arguments_of(spec, type(algorithm), buffer)
     given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
@@ -559,7 +559,7 @@ def _train(
     loop = experiment.loop
     num_epochs = experiment.num_epochs(spec.training)
     console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
-    saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, **spec.checkpoints._asdict())
+    saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, spec.checkpoints)
     started = time.monotonic()
     with ExitStack() as stack:
         stack.callback(experiment.close)

@@ -20,7 +20,8 @@ from gymnasium import spaces
 
 from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsModel, Uncertainty, without_zeros
 from offpcc.config import loading
-from offpcc.config.registry import configurable, from_specification, specification
+from offpcc.config.registry import from_specification, specification
+from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     NonnegativeNumber,
     PositiveFraction,
@@ -106,8 +107,8 @@ class ModelEpoch(NamedTuple):
         return f"epoch {self.epoch}: loss {self.loss:.3f}, error on the holdout {errors}{waited}"
 
 
-@configurable
-class ModelTraining:
+@settings("ModelTraining")
+class ModelTraining(Settings):
     """Settings of the training of a `DynamicsModel`.
 
     The defaults are those of MBPO (arXiv:1906.08253) and its authors' code, but for the optimizer: AdamW, with one
@@ -128,24 +129,16 @@ class ModelTraining:
             None makes these.
     """
 
-    def __init__(
-        self,
-        *,
-        lr: PositiveNumber = 1e-3,
-        weight_decay: NonnegativeNumber = 1e-4,
-        batch_size: Size = 256,
-        holdout: PositiveFraction = 0.2,
-        most_held_out: PositiveInteger = 5_000,
-        order: Order = PERMUTATION,
-        patience: PositiveInteger = 5,
-        improvement: NonnegativeNumber = 0.01,
-        max_epochs: PositiveInteger | None = None,
-        updates_per_epoch: PositiveInteger | None = None,
-    ) -> None:
-        self.lr, self.weight_decay, self.batch_size = lr, weight_decay, batch_size
-        self.holdout, self.most_held_out, self.order = holdout, most_held_out, order
-        self.patience, self.improvement = patience, improvement
-        self.max_epochs, self.updates_per_epoch = max_epochs, updates_per_epoch
+    lr: PositiveNumber = 1e-3
+    weight_decay: NonnegativeNumber = 1e-4
+    batch_size: Size = 256
+    holdout: PositiveFraction = 0.2
+    most_held_out: PositiveInteger = 5_000
+    order: Order = PERMUTATION
+    patience: PositiveInteger = 5
+    improvement: NonnegativeNumber = 0.01
+    max_epochs: PositiveInteger | None = None
+    updates_per_epoch: PositiveInteger | None = None
 
 
 class ModelFit:
@@ -305,7 +298,7 @@ class ModelFit:
             "num_epochs": self.epoch,
             "num_transitions": len(self.data),
             "num_held_out": len(self.held_out),
-            "settings": specification(self.settings)["arguments"],
+            "settings": specification(self.settings.values()),
             "holdout_errors": self._joint(self.best),
             "elites": best.tolist(),
             **self._rewards(),
@@ -343,7 +336,7 @@ class ModelFit:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that an exact resume needs."""
         return {
-            "settings": specification(self.settings)["arguments"],
+            "settings": specification(self.settings.values()),
             "seed": self.seed,
             "weights": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -537,7 +530,7 @@ def find_or_train(
             if content["facts"].get("digest") != wanted or not is_same:
                 continue
             if content["training"] is None:
-                if content["facts"].get("settings") != specification(training)["arguments"]:
+                if content["facts"].get("settings") != specification(training.values()):
                     continue
                 print_to_stderr(f"model {file}")
                 return model_of(content, file, device)
@@ -559,7 +552,7 @@ def find_or_train(
         )
         fit = ModelFit(new, data.rows, training, seed)
         begun = None if found is None else found[1]["training"]
-        if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training)["arguments"]):
+        if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training.values())):
             fit.load_state_dict(begun)
         announce(new, fit, data, print_to_stderr)
         train_to_file(fit, file, print_to_stderr)

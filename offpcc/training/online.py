@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-import gin
 import numpy as np
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.optim import Optimizer
+from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -21,9 +21,7 @@ from offpcc.config.validation import (
     NonnegativeNumber,
     PositiveInteger,
     Rule,
-    check_arguments,
     is_number,
-    rules_of,
 )
 from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.replay import ReplayBuffer
@@ -52,36 +50,9 @@ AnyAlgorithm = Annotated[str | type[ActorCritic], IS_NAME]  # a class stands for
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
-class OnlineOptions(NamedTuple):
-    """Settings of the online phase, which gin binds as ``OfflineToOnline.share`` and so on; see `online_options`."""
-
-    share: float = 0.5
-    warm_up_steps: int = 1_000
-    updates_per_step: float = 1.0
-    update_every: int = 1
-    algorithm: str | None = None
-    keep_moments: bool = True
-    exploration_noise: float | None = None
-    decay: Sequence[str] = ()
-    decay_to: float = 0.5
-    decay_steps: int | None = None
-
-
-@gin.configurable("OfflineToOnline", module="offpcc")  # type: ignore[untyped-decorator]
-def online_options(
-    *,
-    share: Fraction = 0.5,
-    warm_up_steps: NonnegativeInteger = 1_000,
-    updates_per_step: UpdatesPerStep = 1.0,
-    update_every: PositiveInteger = 1,
-    algorithm: AlgorithmName | None = None,
-    keep_moments: Flag = True,
-    exploration_noise: NonnegativeNumber | None = None,
-    decay: Names = (),
-    decay_to: Fraction = 0.5,
-    decay_steps: PositiveInteger | None = None,
-) -> OnlineOptions:
-    """Return gin's settings of the online phase of a run with recorded data.
+@settings("OfflineToOnline")
+class OnlineOptions(Settings):
+    """Settings of the online phase of a run with recorded data, which gin binds as ``OfflineToOnline.share`` and so on.
 
     Args:
         share: the share of recorded data in each batch, rounded to whole items; the others are new. With 0 the recorded
@@ -102,10 +73,17 @@ def online_options(
         decay_to: the part of its value that each of them keeps.
         decay_steps: environment steps of the decay; None for the whole online phase.
     """
-    given = (share, warm_up_steps, updates_per_step, update_every, algorithm, keep_moments, exploration_noise)
-    options = OnlineOptions(*given, decay, decay_to, decay_steps)
-    check_arguments("OfflineToOnline", rules_of(online_options), options._asdict())
-    return options
+
+    share: Fraction = 0.5
+    warm_up_steps: NonnegativeInteger = 1_000
+    updates_per_step: UpdatesPerStep = 1.0
+    update_every: PositiveInteger = 1
+    algorithm: AlgorithmName | None = None
+    keep_moments: Flag = True
+    exploration_noise: NonnegativeNumber | None = None
+    decay: Names = ()
+    decay_to: Fraction = 0.5
+    decay_steps: PositiveInteger | None = None
 
 
 def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: str, in_model: bool) -> None:

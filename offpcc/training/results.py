@@ -38,7 +38,7 @@ from offpcc.data.checks.check import Examination, examine_dataset, refused
 from offpcc.data.datasets.columns import Column, SpoiledData, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
 from offpcc.data.datasets.dict_columns import PackedRows
-from offpcc.data.offline import dataset_options, load_unchanged, read
+from offpcc.data.offline import DatasetOptions, load_unchanged, read
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE
 from offpcc.data.recording.metadata import settings_of_recording
 from offpcc.envs.check import examine_env
@@ -242,7 +242,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     with for_python(), ExitStack() as stack:
         made = None if env is None else stack.enter_context(opened(_configured(env)()))
         try:
-            return examine_dataset(load_unchanged(data, dataset_options()), env=made)
+            return examine_dataset(load_unchanged(data, DatasetOptions.from_gin()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
 
@@ -355,11 +355,11 @@ def evaluate_from_data(
     actor = _actor(agent)
     with for_python(), ExitStack() as stack:
         example = None if env is None else stack.enter_context(opened(_configured(env)(shows_state=False)))
-        options = dataset_options()._replace(return_range=None, best_fraction=1.0)
+        options = replace(DatasetOptions.from_gin(), return_range=None, best_fraction=1.0)
         bounds = actor.action_space
         # For data that have no range of their own.
         if env is None and options.action_range is None and isinstance(bounds, Box) and bounds.is_bounded():
-            options = options._replace(action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
+            options = replace(options, action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
         limit = (buffer or {}).get("memory_limit")
         if env is None and isinstance(bounds, Discrete):
             dataset = load_unchanged(dataset, options, memory_limit=limit)

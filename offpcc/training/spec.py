@@ -12,9 +12,8 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-import gin
 import gymnasium
 import torch
 
@@ -24,6 +23,7 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
 from offpcc.config.loading import Config, python_numbers
+from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     Flag,
     Fraction,
@@ -37,7 +37,7 @@ from offpcc.config.validation import (
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.datasets.load import MINARI, check_source
-from offpcc.data.offline import DatasetOptions, dataset_options
+from offpcc.data.offline import DatasetOptions
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.guard import opened
 from offpcc.envs.make import EnvFunction, EnvOptions, check_is_env, env_label, env_options, options_without_env
@@ -48,9 +48,9 @@ from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, check_installed, tracking_wanted
 from offpcc.training.model_training import ModelTraining
-from offpcc.training.online import DEFAULT_ENV_STEPS, AnyAlgorithm, OnlineOptions, check_begins_online, online_options
+from offpcc.training.online import DEFAULT_ENV_STEPS, AnyAlgorithm, OnlineOptions, check_begins_online
 from offpcc.training.run_fns import TRAIN_SETTINGS, AnyCallback, Callback, check_num_epochs, check_settings, train
-from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
+from offpcc.utils.errors import UserError, for_python, print_to_stderr
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
@@ -73,31 +73,22 @@ ENVIRONMENTS_SETTINGS = [
 ]
 
 
-class CheckpointOptions(NamedTuple):
-    """Intervals between checkpoints, which gin binds as ``Checkpoints.every`` and so on; see `Checkpoints`."""
-
-    every: int | None = None
-    every_steps: int | None = None
-    every_minutes: float | None = 1.0
-
-
-@gin.configurable("Checkpoints", module="offpcc")  # type: ignore[untyped-decorator]
-def checkpoint_options(
-    *,
-    every: PositiveInteger | None = None,
-    every_steps: PositiveInteger | None = None,
-    every_minutes: PositiveNumber | None = 1.0,
-) -> CheckpointOptions:
-    """Return gin's intervals between checkpoints. They do not affect the results of a run.
+@settings("Checkpoints")
+class CheckpointOptions(Settings):
+    """Intervals between checkpoints. They do not affect the results of a run.
 
     Args:
         every: epochs between two checkpoints; these are written at the end of an epoch.
         every_steps: environment steps between two checkpoints.
         every_minutes: minutes from the end of writing one checkpoint to the next.
     """
-    options = CheckpointOptions(every, every_steps, every_minutes)
-    check_arguments("Checkpoints", rules_of(checkpoint_options), options._asdict())
-    return options
+
+    every: PositiveInteger | None = None
+    every_steps: PositiveInteger | None = None
+    every_minutes: PositiveNumber | None = 1.0
+
+
+EVERY_MINUTE = CheckpointOptions()
 
 
 def _are_builders(value: Any) -> bool:
@@ -116,19 +107,9 @@ OwnLoggers = Annotated[
 ]
 
 
-class PartOptions(NamedTuple):
-    """Classes of the user's for parts of a run, which gin binds as ``build.buffer_class`` and so on; see `build`."""
-
-    buffer_class: BufferBuilder | None = None
-    callbacks: Callbacks = ()
-    loggers: OwnLoggers = ()
-
-
-@gin.configurable("build", module="offpcc")  # type: ignore[untyped-decorator]
-def chosen_parts(
-    *, buffer_class: BufferBuilder | None = None, callbacks: Callbacks = (), loggers: OwnLoggers = ()
-) -> PartOptions:
-    """Return gin's choice of parts.
+@settings("build")
+class PartOptions(Settings):
+    """Classes of the user's for parts of a run, which gin binds as ``build.buffer_class`` and so on; see `build`.
 
     Args:
         buffer_class: class of the buffer, such as ``@MyBuffer``. None for `ReplayBuffer`, or `RecurrentReplayBuffer`
@@ -138,7 +119,10 @@ def chosen_parts(
         loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc. Each is built with the
             run's folder, or with None if there is no folder.
     """
-    return PartOptions(buffer_class, callbacks, loggers)
+
+    buffer_class: BufferBuilder | None = None
+    callbacks: Callbacks = ()
+    loggers: OwnLoggers = ()
 
 
 def part_options(**given: Any) -> PartOptions:
@@ -147,16 +131,9 @@ def part_options(**given: Any) -> PartOptions:
     Raises:
         UserError: a part is no class.
     """
-    try:
-        parts: PartOptions = chosen_parts()
-    except (TypeError, RecursionError) as error:  # gin tried to build a part without its arguments
-        raise UserError(
-            f"the bindings of build cannot be read: {first_line(error)}; write references without parentheses"
-        ) from error
-    parts = parts._replace(**{name: value for name, value in given.items() if value is not None})
-    check_arguments("build", rules_of(chosen_parts), parts._asdict())
-    own = {name: loading.with_names(value) for name, value in given.items() if value is not None}
-    loading.add_used(chosen_parts, own)
+    own = {name: value for name, value in given.items() if value is not None}
+    parts = PartOptions.from_gin(own)
+    loading.add_used(PartOptions, {name: loading.with_names(value) for name, value in own.items()})
     return parts
 
 
@@ -371,7 +348,7 @@ class RunSpec:
         arguments = python_numbers(algorithm or {})
         of_memory = memory_parameters(algorithm_class) & {*arguments}
         trained = loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True)
-        online = online_options() if then_env_steps else OnlineOptions()
+        online = OnlineOptions.from_gin() if then_env_steps else OnlineOptions()
         if start_from is None:
             check_num_epochs(trained.get("num_epochs"), then_env_steps > 0)
             check_begins_online(trained.get("num_epochs"), online, short_name(named), imagination is not None)
@@ -401,14 +378,14 @@ class RunSpec:
             model=None if model is None else Path(model),
             imagination=imagination,
             model_settings={} if imagination is None else model_settings(algorithm_class),
-            model_training=None if imagination is None else ModelTraining(**loading.resolve_bindings(ModelTraining)),
+            model_training=None if imagination is None else ModelTraining.from_gin(),
             env_options=env_options(make) if env else options_without_env(make),
             given_make=loading.python_bindings("make", python_numbers(make or {})),
             longest_episode=episode_options(),
-            dataset_options=dataset_options() if dataset is not None else DatasetOptions(),
+            dataset_options=DatasetOptions.from_gin() if dataset is not None else DatasetOptions(),
             training=trained,
             given_training=tuple(training or ()),
-            checkpoints=checkpoint_options(),
+            checkpoints=CheckpointOptions.from_gin(),
             config=loading.current(),
             used=loading.take_used(),
             results=None if results is None else Path(results),
@@ -435,7 +412,7 @@ class RunSpec:
 
     def make_env(self, **given: Any) -> gymnasium.Env[Any, Any]:
         """Make an environment of the run; `given` are further arguments of `make`. Dict observations are packed."""
-        return make_environment(self.env_source, **self.env_options._asdict(), **{"pack_observations": True, **given})
+        return make_environment(self.env_source, **self.env_options.values(), **{"pack_observations": True, **given})
 
     @property
     def env_made(self) -> str:
@@ -481,7 +458,7 @@ def with_memory(algorithm: Any, spec: RunSpec) -> dict[str, Any]:
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
     make_env: Callable[..., gymnasium.Env[Any, Any]] = make_environment
-    return functools.partial(make_env, env, **env_options()._asdict(), pack_observations=True)
+    return functools.partial(make_env, env, **env_options().values(), pack_observations=True)
 
 
 def choose_device(name: str | None, threads: int = 1) -> torch.device:

@@ -357,7 +357,7 @@ def test_rewards_of_antmaze_as_they_are_learned_from(name, reward, expected):
     agent = CLASSES[algorithm_of(name)](*SPACES, hidden_dims=(4,))
     learned = agent.reward_scale * reward + agent.reward_shift
     assert learned == expected.get(algorithm_of(name), reward - 1.0)
-    assert offline.dataset_options().return_range is None
+    assert offline.DatasetOptions.from_gin().return_range is None
 
 
 def test_iqls_policy_rate_falls_along_a_cosine():

@@ -236,7 +236,7 @@ def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
     monkeypatch.setattr(offline, "load_dataset", load)
     (tmp_path / "data.gin").write_text("dataset.action_range = (-3.0, 3.0)\ndataset.max_episode_steps = 40\n")
     check(file, env="pendulum-p-v0", config="data.gin")
-    offline.read(str(file), make("pendulum-p-v0"), offline.dataset_options())
+    offline.read(str(file), make("pendulum-p-v0"), offline.DatasetOptions.from_gin())
     assert len(options) == 2 and options[0] == options[1]
     assert "(-3.0, 3.0)" in options[0][1]
 

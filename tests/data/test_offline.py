@@ -25,7 +25,7 @@ from offpcc.algorithms.variants import TABLE
 from offpcc.data import Dataset, load_dataset
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
-from offpcc.data.offline import dataset_options, read, unused_dataset_parameters
+from offpcc.data.offline import DatasetOptions, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
 from offpcc.envs.wrappers import Concatenate
 from offpcc.training.build import build
@@ -118,7 +118,7 @@ def test_arrays_of_ones_own_are_scaled_like_a_file(pendulum_file):
 def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
     offpcc.configure(None, "dataset.action_range = (-4.0, 4.0)")
     for source in (pendulum_file, as_dataset(pendulum_file)):
-        recording = read(source, offpcc.make("pendulum-v0"), dataset_options())
+        recording = read(source, offpcc.make("pendulum-v0"), DatasetOptions.from_gin())
         assert recording.notices == ()
         assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
 
@@ -344,7 +344,7 @@ def test_a_piece_that_the_recordings_end_cut_counts_in_no_return(changed, unit_f
         columns = {key: file[key][:-150] for key in file}
         returns = file["rewards"][:].reshape(6, 200).sum(1, dtype=np.float64)
     offpcc.configure(None, "dataset.return_range = 1000.0")
-    piece = read(changed(**columns), options=dataset_options())
+    piece = read(changed(**columns), options=DatasetOptions.from_gin())
     assert (piece.num_episodes, piece.num_transitions) == (6, 1050)
     assert piece.mean_return == pytest.approx(returns[:5].mean())
     assert piece.reward_scale == pytest.approx(1000.0 / (returns[:5].max() - returns[:5].min()))
@@ -418,7 +418,7 @@ def test_what_changes_rewards_in_tests_is_told(pendulum_file):
 
 def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     offpcc.configure(None, "dataset.return_range = 1000.0")
-    recording = read(unit_file, options=dataset_options())
+    recording = read(unit_file, options=DatasetOptions.from_gin())
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("advantages of this size" in line for line in recording.lines())
     assert any("advantages of this size" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
@@ -455,7 +455,7 @@ def test_a_run_learns_from_the_best_episodes_alone(unit_file):
 def test_what_the_wrappers_draw_follows_from_the_seed(pendulum_file):
     offpcc.configure(None, "make.wrappers = [@ObservationNoise]", "ObservationNoise.std = 0.1")
     one, again, other = (
-        read(pendulum_file, offpcc.make("pendulum-v0", **env_options()._asdict()), seed=seed) for seed in (1, 1, 2)
+        read(pendulum_file, offpcc.make("pendulum-v0", **env_options().values()), seed=seed) for seed in (1, 1, 2)
     )
     assert one.identity == again.identity != other.identity
 
@@ -756,10 +756,10 @@ def test_returns_that_are_all_alike_have_no_range(changed):
     offpcc.configure(None, "dataset.return_range = 1000.0")
     file = changed(rewards=np.zeros(STEPS))
     with pytest.raises(UserError, match="all whole episodes of odd have the return 0") as told:
-        read(file, options=dataset_options())
+        read(file, options=DatasetOptions.from_gin())
     remedy = told.value.message.split("--gin ")[1]
     offpcc.configure(None, remedy.replace("=", " = "))
-    assert read(file, options=dataset_options()).reward_scale == 1.0
+    assert read(file, options=DatasetOptions.from_gin()).reward_scale == 1.0
 
 
 def test_what_a_paper_binds_can_be_taken_back_where_returns_are_all_alike(launch, changed):

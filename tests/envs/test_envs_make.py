@@ -256,7 +256,7 @@ def test_gin_wraps_any_environment_in_order():
         Concatenate.num = 3
         gymnasium.TimeLimit.max_episode_steps = 4
     """)
-    env, plain = make("Pendulum-v1", **env_options()._asdict()), gymnasium.make("Pendulum-v1")
+    env, plain = make("Pendulum-v1", **env_options().values()), gymnasium.make("Pendulum-v1")
     first, _ = plain.reset(seed=0)
     assert not env.reset(seed=0)[0].any(), "the first observation comes a step later"
     observation, _, _, truncated, _ = env.step(np.zeros(1))
@@ -295,7 +295,7 @@ def test_a_wrapper_may_make_an_environment_fit(register):
 def test_slips_in_binding_wrappers(bound, words):
     gin.parse_config(f"make.wrappers = {bound}\nFlicker.probability = 0.1")
     with pytest.raises(UserError) as raised:
-        make("Pendulum-v1", **env_options()._asdict())
+        make("Pendulum-v1", **env_options().values())
     assert all(word in raised.value.message for word in words)
 
 
@@ -325,13 +325,13 @@ def test_frames_beyond_the_memory_are_refused_in_one_message(num):
         f"make.wrappers = [@gymnasium.FrameStackObservation]\ngymnasium.FrameStackObservation.stack_size = {num}"
     )
     with pytest.raises(UserError, match=rf"FrameStackObservation\.stack_size is {num}; it has to be"):
-        make("Pendulum-v1", **env_options()._asdict())
+        make("Pendulum-v1", **env_options().values())
 
 
 def test_stacked_frames_are_gymnasiums():
     gin.parse_config("make.wrappers = [@gymnasium.FrameStackObservation, @gymnasium.FlattenObservation]")
     gin.bind_parameter("gymnasium.FrameStackObservation.stack_size", 4)
-    env = make("Pendulum-v1", **env_options()._asdict())
+    env = make("Pendulum-v1", **env_options().values())
     first, _ = env.reset(seed=0)
     np.testing.assert_array_equal(first, np.tile(first[:3], 4))
 

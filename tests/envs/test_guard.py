@@ -340,7 +340,7 @@ def test_time_between_steps_is_nobodys_fault():
 
 def test_the_timeout_is_that_of_make():
     gin.bind_parameter("make.timeout", 30.0)
-    guard = guarded(make("pendulum-p-v0", **env_options()._asdict()))
+    guard = guarded(make("pendulum-p-v0", **env_options().values()))
     assert guard._watchdog.timeout == 30.0
     guard.close()
     assert isinstance(guarded(make("pendulum-p-v0"))._watchdog, nullcontext)

@@ -79,7 +79,7 @@ def test_wrappers_are_described_alike_wherever_they_come_from():
         "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"
         "gymnasium.DelayObservation.delay = 2"
     )
-    assert observation_wrappers(make("Pendulum-v1", **env_options()._asdict())) == [
+    assert observation_wrappers(make("Pendulum-v1", **env_options().values())) == [
         "KeepIndices(indices=[0, 1])",
         "DelayObservation(delay=2)",
     ]

@@ -17,7 +17,7 @@ from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Callback, Run
-from offpcc.training.spec import RunSpec
+from offpcc.training.spec import CheckpointOptions, RunSpec
 from offpcc.utils.errors import UserError
 
 
@@ -42,7 +42,7 @@ def watched(tmp_path, loop=None, last_epoch=100, **settings):
     learner = Experiment(SAC(*spaces, hidden_dims=(4,)), ReplayBuffer(*spaces, capacity=10), None, None, loop or Loop())
     folder = RunFolder(tmp_path, "env", "sac", 1)
     folder.path.mkdir(parents=True, exist_ok=True)
-    checkpoints = Checkpoints(folder, learner, "", last_epoch, **settings)
+    checkpoints = Checkpoints(folder, learner, "", last_epoch, intervals=CheckpointOptions(**settings))
     return Run(learner.algorithm, learner.buffer, None, None, learner.loop), checkpoints
 
 
@@ -121,7 +121,7 @@ def test_what_makes_no_sense_is_refused(tmp_path, name, value):
 def test_gin_says_how_often(tmp_path):
     loading.load_gin_config(None, ["Checkpoints.every=3", "Checkpoints.every_steps=500", "Checkpoints.every_minutes=2"])
     spec = RunSpec.make("pendulum-p-v0", "sac")
-    _, checkpoints = watched(tmp_path, **spec.checkpoints._asdict())
+    _, checkpoints = watched(tmp_path, **spec.checkpoints.values())
     assert (checkpoints.every, checkpoints.every_steps, checkpoints.every_seconds) == (3, 500, 120.0)
 
 

@@ -11,6 +11,7 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.loggers import Logger
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import CheckpointOptions
 
 SETTINGS = {"num_steps_per_epoch": 150, "num_test_episodes_per_epoch": 1, "update_after": 20, "num_test_envs": 1}
 
@@ -42,7 +43,7 @@ def trained(folder, epochs):
         assert resume(read_checkpoint(folder.checkpoint), learner) == []
     folder.path.mkdir(parents=True, exist_ok=True)
     logger = MinimalLogger()
-    saving = Checkpoints(folder, learner, "", epochs, every_steps=40)
+    saving = Checkpoints(folder, learner, "", epochs, intervals=CheckpointOptions(every_steps=40))
     agent = learner.train(logger, [saving], num_epochs=epochs, **SETTINGS)
     assert agent.act(torch.zeros(3).numpy()).shape == (1,)
     assert [row["epoch"] for row in logger.rows][-1] == epochs and logger.rows[-1]["update/loss"] > 0.0

@@ -19,6 +19,7 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import Callback
+from offpcc.training.spec import CheckpointOptions
 from offpcc.utils.errors import UserError
 
 CLASSES = {"sac": PrioritizedReplayBuffer, "rsac": PrioritizedRecurrentReplayBuffer}
@@ -374,7 +375,8 @@ def test_a_run_that_was_killed_and_gone_on_with_is_the_run_that_was_not(algo, tm
             learner = learner_of(algo)
             if folder.checkpoint.exists():
                 assert resume(read_checkpoint(folder.checkpoint), learner) == []
-            saving = Checkpoints(folder, learner, "", 3, every_steps=40, every_minutes=None)
+            intervals = CheckpointOptions(every_steps=40, every_minutes=None)
+            saving = Checkpoints(folder, learner, "", 3, intervals=intervals)
             try:
                 learner.train(Loggers([]), [saving, *([Failing(stop)] if stop else ())], num_epochs=3)
             except KeyboardInterrupt:

@@ -312,7 +312,7 @@ def test_transitions_without_order_have_no_returns(converted, tmp_path, setting)
     assert converted()[0] == 0
     offpcc.configure(None, f"dataset.{setting}")
     with pytest.raises(UserError, match=rf"dataset\.{setting.split()[0]} is .* holds transitions without order"):
-        offline.read(tmp_path / "buffers" / f"{SHARD}.hdf5", None, offline.dataset_options())
+        offline.read(tmp_path / "buffers" / f"{SHARD}.hdf5", None, offline.DatasetOptions.from_gin())
 
 
 def test_returns_are_those_of_the_steps_that_were_written(converted, tmp_path):
