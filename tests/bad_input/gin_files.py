@@ -73,7 +73,7 @@ FAULTS = {
     "hexadecimal_digits": (f"{SHORT}SAC.n_step = 0x{'f' * 5_000}\n", "SAC.n_step has a whole number of 6,021 digits"),
     "wrappers_that_are_none": (
         f"{SHORT}make.wrappers = [@make]\n",
-        "returned an object of EnvOptions",
+        "cannot be wrapped by make",
         "make.wrappers",
     ),
     "key_of_a_list": (f"{SHORT}make.kwargs = {{[1]: 2}}\n", "unhashable", "use only numbers or strings as keys"),
