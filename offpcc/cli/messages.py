@@ -16,7 +16,7 @@ from offpcc.config.gin_files import CONFIGS, imports_of
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.training.spec import resolve_env_and_dataset
+from offpcc.training.spec import has_memory, resolve_env_and_dataset
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import import_own
 
@@ -138,12 +138,12 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
     """Return the default config of a command, and the kind of training that it is for."""
     for module in options.modules:  # so that the user's algorithms are known
         import_own(module, loading.IMPORT)
-    encoders = default_encoders(find_algorithm(options.algo))
+    algorithm = find_algorithm(options.algo)
     if resolve_env_and_dataset(options.env, options.dataset)[1] is not None:
         return DEFAULTS / "recorded.gin", "learning from recorded data"
-    if Convolutional in encoders:
+    if Convolutional in default_encoders(algorithm):
         return DEFAULTS / "images.gin", "agents that see images"
-    if not all(getattr(encoder, "memoryless", True) for encoder in encoders):
+    if has_memory(algorithm):
         return DEFAULTS / "memory.gin", "agents with a memory"
     return DEFAULTS / "vectors.gin", "agents without a memory"
 

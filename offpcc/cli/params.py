@@ -23,6 +23,7 @@ from offpcc.training import (
     experiment,  # noqa: F401 (it registers all that gin configures)
 )
 from offpcc.training.model_training import ModelTraining
+from offpcc.training.spec import has_memory
 from offpcc.utils.errors import UserError
 
 RUN = {  # functions that gin configures, in each run
@@ -131,8 +132,8 @@ def _of_algorithm(cls: Any) -> Iterator[HyperparameterGroup]:
     encoders = default_encoders(cls)
     for encoder in encoders:
         yield HyperparameterGroup(_title(encoder), hyperparameters(encoder))
-    has_memory = any(not getattr(encoder, "memoryless", True) for encoder in encoders)
-    if has_memory:
+    recurrent = has_memory(cls)
+    if recurrent:
         for short, cell in CELLS.items():
             if inspect.isclass(cell):
                 yield HyperparameterGroup(
@@ -140,7 +141,7 @@ def _of_algorithm(cls: Any) -> Iterator[HyperparameterGroup]:
                 )
     if Convolutional in encoders:
         yield HyperparameterGroup(_title(RandomShift), hyperparameters(RandomShift))
-    for buffer in (x for x in default_buffer(not has_memory, cls.draws_by_priority).__mro__ if x in REGISTRY.values()):
+    for buffer in (x for x in default_buffer(not recurrent, cls.draws_by_priority).__mro__ if x in REGISTRY.values()):
         yield HyperparameterGroup(_title(buffer), hyperparameters(buffer))
     for short in RUN:
         if short != "Imagination" or cls.imagination is not None:

@@ -62,6 +62,7 @@ from offpcc.training.spec import (
     Callbacks,
     OwnLoggers,
     RunSpec,
+    has_memory,
     memory_of,
     torch_settings,
     with_memory,
@@ -180,11 +181,7 @@ def limit_of_images(spec: RunSpec) -> int | None:
         limit = spec.buffer["memory_limit"]
     else:
         algorithm = find_algorithm(spec.algo)
-        is_memoryless = True
-        for name in ("encoder", "shared_encoder"):
-            builder = spec.algorithm.get(name) or loading.bound_value(algorithm, name)
-            builder = builder or getattr(algorithm, f"default_{name}", None)
-            is_memoryless &= getattr(getattr(builder, "func", builder), "memoryless", True)
+        is_memoryless = not has_memory(algorithm, spec.algorithm)
         default = default_buffer(is_memoryless, getattr(algorithm, "draws_by_priority", False))
         limit = loading.bound_value(spec.parts.buffer_class or default, "memory_limit")
     return limit if isinstance(limit, int) else None  # the buffer refuses others

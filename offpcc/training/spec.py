@@ -377,7 +377,7 @@ class RunSpec:
             init=None if init is None else Path(init),
             model=None if model is None else Path(model),
             imagination=imagination,
-            model_settings={} if imagination is None else model_settings(algorithm_class),
+            model_settings={} if imagination is None else model_settings(algorithm_class, arguments),
             model_training=None if imagination is None else ModelTraining.from_gin(),
             env_options=env_options(make) if env else options_without_env(make),
             given_make=loading.python_bindings("make", python_numbers(make or {})),
@@ -430,6 +430,21 @@ class RunSpec:
         """What `make` makes the environment from: its name, or the function."""
         assert self.env is not None
         return self.env_function or self.env
+
+
+def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:
+    """Check whether an agent has a memory, before it is built.
+
+    Args:
+        algorithm: its class.
+        given: arguments of the class; gin's bindings and the defaults give the others.
+    """
+    for name in ("encoder", "shared_encoder"):
+        builder = (given or {}).get(name) or loading.bound_value(algorithm, name)
+        builder = builder or getattr(algorithm, f"default_{name}", None)
+        if not getattr(getattr(builder, "func", builder), "memoryless", True):
+            return True
+    return False
 
 
 def memory_of(algorithm: Any) -> str | None:
@@ -534,12 +549,15 @@ def data_name(dataset: str | Path | Dataset | None) -> str:
     return str(catalog.NAMES.get(Path(dataset).name, Path(dataset).stem))
 
 
-def model_settings(algorithm: type[ActorCritic]) -> dict[str, Any]:
-    """Return gin's arguments of `DynamicsModel`; a model of an agent with memory reads more than one observation."""
-    encoders = algorithm.default_encoder, algorithm.default_shared_encoder
-    has_memory = not all(getattr(encoder, "memoryless", True) for encoder in encoders)
+def model_settings(algorithm: type[ActorCritic], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return gin's arguments of `DynamicsModel`; a model of an agent with memory reads more than one observation.
+
+    Args:
+        algorithm: the class of the agent.
+        arguments: those of the class that are given in Python.
+    """
     is_bound = "history" in loading.bindings_of(DynamicsModel)
-    given = {"history": RECURRENT_HISTORY} if has_memory and not is_bound else {}
+    given = {"history": RECURRENT_HISTORY} if has_memory(algorithm, arguments) and not is_bound else {}
     return loading.resolve_bindings(DynamicsModel, given)
 
 

@@ -18,10 +18,12 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
+from offpcc.networks import Recurrent
 from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.model_training import ModelFit, ModelTraining, load_model
+from offpcc.training.spec import model_settings
 from offpcc.training.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -146,6 +148,21 @@ def test_rollouts_end_where_the_model_says():
     after = table.observations[np.flatnonzero(table.is_start) + 1, 0]
     assert ended.any()
     np.testing.assert_array_equal(ended, after > 3.0)
+
+
+@pytest.mark.parametrize(
+    "algo, binding, given, history",
+    [
+        ("mopo", "", {}, 1),
+        ("rmopo", "", {}, 4),
+        ("mopo", "MOPO.encoder = @Recurrent", {}, 4),
+        ("mopo", "", {"shared_encoder": functools.partial(Recurrent, cell="gru")}, 4),
+        ("rmopo", "DynamicsModel.history = 2", {}, 2),
+    ],
+)
+def test_the_model_of_an_agent_with_memory_reads_more_observations(algo, binding, given, history):
+    offpcc.configure(None, *filter(None, [binding]))
+    assert model_settings(ALGORITHMS[algo], given)["history"] == history
 
 
 def test_a_model_with_a_history_reads_the_last_actions():
