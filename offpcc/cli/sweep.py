@@ -218,7 +218,9 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
         if "num_epochs" not in spec.training:
             raise UserError(f"{plan.file}: there is no number of epochs; add epochs = N")
         settings.append(Setting(point, options, spec.training["num_epochs"], spec.label))
-        bound, algorithm = loading.plain_values(spec.config.text), find_algorithm(options.algo)
+        # Values in use are no bindings if they depend on the algorithm or the data, such as Imagination.length.
+        bound = loading.used_values(spec.used) | loading.plain_values(spec.config.text)
+        algorithm = find_algorithm(options.algo)
         for run in settings[-1].runs:
             _check_same(plan, run, bound, algorithm, settings[-1].epochs)
     return settings

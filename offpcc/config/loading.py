@@ -357,6 +357,16 @@ def take_used() -> Used:
     return used
 
 
+def used_values(used: Used) -> dict[str, str]:
+    """Return values in use by the names of their bindings, as text for comparison."""
+    return {
+        f"{selector.rpartition('.')[2]}.{name}": write_plainly(value)
+        for (scope, selector), given in used.items()
+        if not scope
+        for name, value in given.items()
+    }
+
+
 def recall_used(used: Used) -> None:
     """Replace the values in use by those that `take_used` returned."""
     gin_private.OPERATIVE_CONFIG.clear()

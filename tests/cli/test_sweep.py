@@ -85,6 +85,28 @@ def test_a_grid_makes_ordinary_runs_and_a_table(here, launch, tmp_path):
     assert code == 2 and not started and "has 2 epochs" in err
 
 
+@pytest.mark.parametrize("algo", ["mopo", "rmopo", "mbpo"])
+def test_a_second_call_knows_the_settings_that_an_algorithm_in_a_model_chose(here, algo, pendulum_file, monkeypatch):
+    """Their defaults depend on the algorithm and the data: no binding has them."""
+    monkeypatch.setenv("OFFPCC_MODELS_DIR", "models")
+    data = "" if algo == "mbpo" else f'dataset = "{pendulum_file}"\n'
+    text = (
+        f'env = "pendulum-v0"\nalgo = "{algo}"\n{data}seeds = [1]\nepochs = 1\n[gin]\n'
+        "train.num_steps_per_epoch = 40\ntrain.num_test_episodes_per_epoch = 1\n"
+        '"DynamicsModel.hidden_dims" = [8]\nDynamicsModel.num_members = 2\nDynamicsModel.num_elites = 2\n'
+        '"ActorCritic.hidden_dims" = [8]\nModelTraining.max_epochs = 1\nImagination.every = 20\n'
+        + ("train.update_after = 20\n" if algo == "mbpo" else "")
+    )
+    grid = "[grid]\nActorCritic.gamma = [0.9, 0.95]\n"
+    code, _, err, started = here(text + grid)
+    assert code == 0 and len(started) == 2, err
+    for words in ((), ("--dry_run",)):
+        code, _, err, started = here(text + grid, *words)
+        assert code == 0 and not started, err
+    code, _, err, started = here(text + "Imagination.length = 2\n" + grid)
+    assert code == 2 and not started and "length=" in err
+
+
 @pytest.mark.slow
 def test_halving_resumes_the_better_half_exactly(here, tmp_path):
     code, _, err, started = here(TOP + FIXED + GRID + HALVING)
