@@ -16,7 +16,7 @@ from offpcc.config.gin_files import CONFIGS, imports_of
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.training.spec import has_memory, resolve_env_and_dataset
+from offpcc.training.spec import RunSpec, has_memory, resolve_env_and_dataset
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import import_own
 
@@ -91,9 +91,11 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
         there = settings_of_run(folder.path)
         load_config(options, folder)
         algorithm = find_algorithm(options.algo)
+        spec = RunSpec.make(options.env or None, options.algo, dataset=options.dataset)
     except UserError:
         return None
-    bound = loading.plain_values(loading.current().text)
+    # Values in use are no bindings if they depend on the algorithm or the data, such as Imagination.length.
+    bound = loading.used_values(spec.used) | loading.plain_values(spec.config.text)
     return None if there is None else (there, used_by(there, bound, algorithm))
 
 

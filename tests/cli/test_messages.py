@@ -234,3 +234,14 @@ def test_no_command_that_is_advised_makes_a_runs_config_ones_own(tmp_path):
     own = ["--env", "pendulum-p-v0", "--algo", "sac", "--resume", "--import", "os", "--gin", "train.num_epochs=9"]
     told = command(TrainOptions(**parse(own)[1]), folder, 1, "--resume")
     assert "--config" not in told and told.endswith("--gin train.num_epochs=9 --resume") and "--import os" in told
+
+
+def test_a_run_in_a_model_has_the_settings_of_the_same_command(launch):
+    """The defaults of an algorithm's imagined rollouts are in no config of a user's."""
+    settings = ["train.num_epochs=1", "train.num_steps_per_epoch=30", "train.update_after=20", "Imagination.every=20"]
+    settings += ["DynamicsModel.hidden_dims=(8,)", "ActorCritic.hidden_dims=(8,)", "ModelTraining.max_epochs=1"]
+    words = ("--env", "pendulum-v0", "--algo", "mbpo", "--run_id", "1", "--no_video", "--gin", *settings)
+    words += ("train.num_test_episodes_per_epoch=1", "--config", "test/template_short.gin")
+    assert launch(*words)[0] == 0
+    code, _, err = launch(*words)
+    assert code == 2 and "is finished and is not overwritten\n" in err and "start another" in err
