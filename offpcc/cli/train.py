@@ -195,6 +195,21 @@ def _announcing(note: str) -> Callable[[str], None]:
     return announce
 
 
+def _model_before(folder: RunFolder) -> str | None:
+    """Return the file of the model that an existing run used, if it was given one.
+
+    Raises:
+        UserError: there is no such file any more.
+    """
+    file: str | None = folder.details().get("model")
+    if file is not None and not Path(file).exists():
+        raise UserError(
+            f"{folder.path} used the model {file}, which does not exist; put it back, or say where it is now by "
+            f"--model FILE"
+        )
+    return file
+
+
 def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
     """Load the config of a run, and return the run's description.
 
@@ -219,7 +234,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         then_env_steps=options.then_env_steps,
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),
-        model=options.model or folder.details().get("model"),
+        model=options.model or _model_before(folder),
         results=options.results,
         save_dataset=options.save_dataset,
         track=options.track,

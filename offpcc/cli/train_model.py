@@ -6,15 +6,12 @@ import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from offpcc.algorithms.dynamics import AUTO, DynamicsModel
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
-from offpcc.config.registry import specification
-from offpcc.config.validation import format_value
 from offpcc.data.offline import DatasetOptions, read
 from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures)
@@ -25,6 +22,7 @@ from offpcc.training.model_training import (
     announce,
     build_model,
     check_model_of,
+    check_same_settings,
     describe_spread,
     model_of,
     read_model,
@@ -75,10 +73,11 @@ def run_train_model(
         else:
             model = model_of(content, out, used)
             check_model_of(model, out, data)
+            asked = {"--seed": seed, **training.values()}
+            check_same_settings(content, settings, asked, out, "give that value, or another file")
             if content["training"] is None:
                 print(f"{out} is finished, after {model.facts['num_epochs']} epochs; there is nothing left to train")
                 return 0
-            check_same_settings(content, settings, training, seed, out)
         fit = ModelFit(model, data.rows, training, seed)
         if content is not None:
             fit.load_state_dict(content["training"])
@@ -92,29 +91,6 @@ def run_train_model(
     print_training_result(model)
     print(f"model {out}")
     return 0
-
-
-def check_same_settings(
-    content: dict[str, Any], settings: dict[str, Any], training: ModelTraining, seed: int, file: Path
-) -> None:
-    """Raise if a training was begun with other settings.
-
-    Raises:
-        UserError: it was; the message names the first.
-    """
-    begun = content["class"]["arguments"]
-    given = {f"DynamicsModel.{name}": (value, begun[name]) for name, value in specification(settings).items()}
-    if settings["termination"] == AUTO:
-        del given["DynamicsModel.termination"]
-    known = content["training"]["settings"]
-    given |= {f"ModelTraining.{name}": (getattr(training, name), value) for name, value in known.items()}
-    given["--seed"] = seed, content["training"]["seed"]
-    for name, (value, before) in given.items():
-        if value != before and name not in ("DynamicsModel.device", "DynamicsModel.seed"):
-            raise UserError(
-                f"{name} is {format_value(value)}, but the training of {file} began with {format_value(before)}; give "
-                f"that value, or another file"
-            )
 
 
 def print_training_result(model: DynamicsModel) -> None:

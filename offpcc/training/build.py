@@ -7,7 +7,7 @@ import functools
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,7 +50,16 @@ from offpcc.training.imagination import Imagination, imagined_capacity, stat_nam
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.model_training import check_model_of, find_or_train, fingerprint, load_model, untrained_model
+from offpcc.training.model_training import (
+    ModelTraining,
+    check_model_of,
+    check_same_settings,
+    find_or_train,
+    fingerprint,
+    load_model,
+    read_model,
+    untrained_model,
+)
 from offpcc.training.online import OnlinePhase, check_take_over
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (
@@ -67,7 +76,7 @@ from offpcc.training.spec import (
     torch_settings,
     with_memory,
 )
-from offpcc.utils.errors import UserError, first_line, for_python, format_error, warn_of_data
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
 from offpcc.utils.paths import PACKAGE
 from offpcc.utils.rng import derived_seed
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
@@ -187,12 +196,16 @@ def limit_of_images(spec: RunSpec) -> int | None:
     return limit if isinstance(limit, int) else None  # the buffer refuses others
 
 
-def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
+def build_run(
+    spec: RunSpec, data: OfflineDataset | None = None, check: Callable[[Experiment], None] | None = None
+) -> Experiment:
     """Build the parts of a run.
 
     Args:
         spec: the description of the run.
         data: the dataset, if `read_data` has read it.
+        check: a function that raises if a setting is wrong. It is called when all parts are built but the model of a
+            dataset, whose training may take hours.
 
     Raises:
         UserError: the environment or the dataset is unsuitable, or other bindings were loaded after the spec was made.
@@ -200,7 +213,7 @@ def build_run(spec: RunSpec, data: OfflineDataset | None = None) -> Experiment:
     if loading.current().text != spec.config.text:
         raise UserError("other bindings were loaded after this spec was made; make a new one by RunSpec.make")
     with for_python(), loading.LOCK, torch_settings(spec.device, spec.threads):
-        return _build_run(spec, data)
+        return _build_run(spec, data, check)
 
 
 class _Task(NamedTuple):
@@ -244,7 +257,7 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
         )
 
 
-def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
+def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Experiment], None] | None) -> Experiment:
     loading.recall_used(spec.used)
     callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
@@ -263,20 +276,17 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
     else:
         data = _fit_data(data, algorithm)
         sizes = _buffer_arguments(spec, num_envs=1, frame_stack=1)
-        buffer = real = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
-        _learn_from(data, algorithm, real)
+        buffer = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
+        _learn_from(data, algorithm, buffer)
         imagination = None
-        if spec.imagination is not None and spec.start_from is None:
-            imagination = _build_imagination(spec, task, algorithm, real, sizes, data)
-            buffer = imagination.buffer
         if spec.then_env_steps:
             then = _algorithm_online(spec, algorithm, data, task.observations, task.actions)
-            mixed, waiting, _ = _build_interaction(spec, task, then, tests, recorded=real)
+            mixed, waiting, _ = _build_interaction(spec, task, then, tests, recorded=buffer)
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     _record_used(spec, algorithm, buffer)
-    return Experiment(
+    experiment = Experiment(
         algorithm,
         buffer,
         interaction,
@@ -290,8 +300,15 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None) -> Experiment:
         online=online,
         imagination=imagination,
         time_limit=task.time_limit,
-        config=loading.operative(),
     )
+    with closed_on_failure(experiment):
+        if check is not None:
+            check(experiment)
+        if data is not None and spec.imagination is not None and spec.start_from is None:
+            experiment.imagination = _build_imagination(spec, task, algorithm, buffer, sizes, data)
+            experiment.buffer = experiment.imagination.buffer
+    experiment.config = loading.operative()
+    return experiment
 
 
 def _build_algorithm(spec: RunSpec, task: _Task, data: OfflineDataset | None) -> Any:
@@ -494,12 +511,37 @@ def get_model(
     if data is None:
         return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
     if spec.model is not None:
-        return check_model_of(load_model(spec.model, spec.device), spec.model, data)
+        return _given_model(spec, spec.model, data)
     assert spec.model_training is not None
     names += [data.recorded_in or "", data.name]
     if is_altered and spec.model_settings.get("termination", AUTO) == AUTO:
         names = names[1:] if not options.wrappers else []  # wrappers change recorded observations, too
     return find_or_train(data, names, spec.model_settings, spec.model_training, spec.device, spec.seed)
+
+
+def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsModel:
+    """Return the model in a file, whose settings the run's config keeps.
+
+    Raises:
+        UserError: it is of other data, or was trained with other settings than those that are bound.
+    """
+    model, content = check_model_of(load_model(file, spec.device), file, data), read_model(file)
+    assert spec.model_training is not None
+    bound, training = loading.bindings_of(DynamicsModel), spec.model_training.values()
+    asked = {name: spec.model_settings[name] for name in bound}
+    training = {name: training[name] for name in loading.bindings_of(ModelTraining)}
+    remedy = "leave the binding out, or train a model with it by `offpcc train-model`"
+    check_same_settings(content, asked, training, file, remedy)
+    if "history" not in bound and model.history < (wanted := spec.model_settings["history"]):
+        print_to_stderr(
+            f"note: {file} reads {model.history} observation{'s' * (model.history > 1)}, but a model that {spec.algo} "
+            f"trains itself reads {wanted}, because velocities may be hidden; such a model comes from `offpcc "
+            f"train-model` with DynamicsModel.history = {wanted}"
+        )
+    known = content["class"]["arguments"]
+    loading.add_used(DynamicsModel, {name: known[name] for name in spec.model_settings if name in known})
+    loading.add_used(ModelTraining, model.facts.get("settings", {}))
+    return model
 
 
 def _algorithm_online(

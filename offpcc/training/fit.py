@@ -400,14 +400,11 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
             if status and not resume:
                 raise RunExistsError(folder, status)
         with loading.LOCK:  # `_check_built` reads gin's record of used values
-            experiment = build_run(spec, data)
-            with closed_on_failure(experiment):
-                _check_built(spec, experiment)
-    return experiment
+            return build_run(spec, data, functools.partial(_check_built, spec))
 
 
 def _check_built(spec: RunSpec, experiment: Experiment) -> None:
-    """Check the settings of a run after it is built.
+    """Check the settings of a run when its parts are built.
 
     Raises:
         UserError: an argument or a binding is invalid or has no effect.

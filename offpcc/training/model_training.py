@@ -28,6 +28,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     PositiveNumber,
     Size,
+    format_value,
     one_of,
 )
 from offpcc.data.buffers.storage import TransitionTable
@@ -452,7 +453,16 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
         f"{model.num_members} networks, {model.num_elites} of them elites; {data.name}: {len(fit.data):,} transitions, "
         f"{len(fit.held_out):,} of them held out\nimagined episodes end: {model.tell_termination()}{reads}"
     )
-    rewards = data.rows.rewards[fit.data.starts, 0]
+    starts = fit.data.starts
+    if model.rule is not None:
+        ended = data.rows.terminations[starts, 0] > 0.0
+        num_others = int((ended & model.rule.is_within(data.rows.observations[starts + 1])).sum())
+        if num_others:
+            show(
+                f"note: {num_others:,} of the {int(ended.sum()):,} recorded terminations contradict this rule; to "
+                f"learn one from the data: --gin \"DynamicsModel.termination='{LEARNED}'\""
+            )
+    rewards = data.rows.rewards[starts, 0]
     usual = np.median(rewards)
     share = float((rewards == usual).mean())
     if MOSTLY_EQUAL <= share < 1.0 and model.reward is None:
@@ -591,12 +601,50 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> Dy
     Raises:
         UserError: it was.
     """
-    if model.facts.get("digest") != hash_data(data):
+    facts = model.facts
+    if facts.get("digest") == hash_data(data):
+        return model
+    theirs, ours = str(facts.get("identity", "other data")), data.identity
+    size = data.rows.observations.shape[1:]
+    if theirs.split(", SHA-256 ")[:2] == ours.split(", SHA-256 ")[:2]:  # the same recording, in another view
+        named = f"the environment {facts['env']}" if facts.get("env") else "no environment"
         raise UserError(
-            f"{file} is a model of {model.facts.get('identity', 'other data')}, but the data here are {data.identity}; "
-            f"give the data, the environment and the dataset settings of that model"
+            f"{file} was trained on the same recording in another view: with {named}, on observations of "
+            f"{model.observation_dim} numbers; here they have {' x '.join(map(str, size))}. Give the environment, the "
+            f"wrappers and the dataset settings of that model, or train another model"
         )
-    return model
+    raise UserError(
+        f"{file} is a model of {theirs}, but the data here are {ours}; give the data, the environment and the dataset "
+        f"settings of that model"
+    )
+
+
+def check_same_settings(
+    content: Mapping[str, Any], settings: Mapping[str, Any], training: Mapping[str, Any], file: Path, remedy: str
+) -> None:
+    """Raise if a model was trained with other settings.
+
+    Args:
+        content: that of its file, as `read_model` returns it.
+        settings: arguments of `DynamicsModel`.
+        training: arguments of `ModelTraining`, and a ``--seed``.
+        file: the file.
+        remedy: the advice in the message.
+
+    Raises:
+        UserError: it was; the message names the first.
+    """
+    before = dict(content["class"]["arguments"])
+    known = content["training"] or content["facts"]
+    before |= {"--seed": before["seed"], **known.get("settings", training)}
+    for owner, given in (("DynamicsModel.", settings), ("ModelTraining.", training)):
+        for name, value in specification(given).items():
+            is_chosen = (name, value) == ("termination", AUTO) or name in ("device", "seed")
+            if name in before and value != before[name] and not is_chosen:
+                raise UserError(
+                    f"{'' if name.startswith('-') else owner}{name} is {format_value(value)}, but {file} was trained "
+                    f"with {format_value(before[name])}; {remedy}"
+                )
 
 
 def fingerprint(model: DynamicsModel) -> str:
@@ -696,6 +744,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         "digest": hash_data(data),
         "identity": data.identity,
         "rule": known if termination == KNOWN else "",
+        "env": next(iter(names), ""),
     }
     return model
 

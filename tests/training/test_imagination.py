@@ -706,6 +706,36 @@ def test_a_model_that_does_not_fit_is_refused(given, words, train, tmp_path):
     code, _, err = train(*(part.format(**files) for part in given), "--run_id", "3")
     assert code == 2 and words in err, err
     assert not (tmp_path / "results" / "pendulum-v0_from_swings" / given[0] / "3").exists()
+    for binding in ("DynamicsModel.num_members=3", "ModelTraining.max_epochs=3"):
+        code, _, err = train("mopo", "--model", model, "--run_id", "3", bindings=[binding])
+        name, _, value = binding.partition("=")
+        assert code == 2 and f"{name} is {value}, but {model} was trained with 2; leave the binding out" in err
+
+
+def test_the_config_of_a_run_has_the_settings_of_its_model(train, launch, pendulum_file, tmp_path):
+    """Also those that nobody binds: otherwise the runs of one model look different in plots."""
+    assert train("mopo")[0] == 0
+    (model,) = (tmp_path / "models").glob("*.pt")
+    few = [x for x in SMALL if not x.startswith(("DynamicsModel", "ModelTraining"))]
+    words = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--model", model, "--no_video")
+    code, _, err = launch("--algo", "rmopo", *words, "--run_id", "5", "--gin", *few)
+    assert code == 0, err
+    assert f"{model} reads 1 observation, but a model that rmopo trains itself reads 4" in err
+    config = (tmp_path / "results/pendulum-v0_from_swings/rmopo/5/config.gin").read_text()
+    for line in ("DynamicsModel.hidden_dims = [16, 16]", "DynamicsModel.history = 1", "ModelTraining.max_epochs = 2"):
+        assert f"{line}\n" in config
+    moved = model.rename(tmp_path / "moved.pt")
+    again = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--algo", "rmopo", "--run_id", "5", "--resume")
+    code, _, err = launch(*again, "--gin", "train.num_epochs=3")
+    assert code == 2 and f"used the model {model}, which does not exist" in err and "--model FILE" in err
+    code, _, err = launch(*again, "--model", moved, "--gin", "train.num_epochs=3")
+    assert code == 0, err
+
+
+def test_a_binding_without_effect_is_refused_before_the_model_is_trained(train, tmp_path):
+    code, _, err = train("mopo", bindings=["MOPO.encoder_lr=3"])
+    assert code == 2 and "MOPO.encoder_lr has no effect" in err
+    assert not [*tmp_path.rglob("*.pt")]
 
 
 def test_offline_algorithms_need_data_and_models_need_vectors(launch, tmp_path):

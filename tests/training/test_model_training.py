@@ -519,8 +519,12 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     printed = capsys.readouterr().out
     assert "imagined episodes end: the known rule of pendulum-v0: it never ends" in printed
     assert "epoch 2: loss" in printed
-    assert main([*words, "--resume"]) == 0
+    assert main([*words, "ModelTraining.max_epochs=2", "--resume"]) == 0
     assert "is finished, after 2 epochs" in capsys.readouterr().out
+    assert main([*words, "--resume"]) == 2
+    assert "ModelTraining.max_epochs is None, but" in capsys.readouterr().err
+    assert main([*words, "ModelTraining.max_epochs=2", "DynamicsModel.history=2", "--resume"]) == 2
+    assert f"DynamicsModel.history is 2, but {file} was trained with 1; give" in capsys.readouterr().err
     assert main(words) == 2
     assert "exists; name another file, or give --resume" in capsys.readouterr().err
     assert main(["check", "--model", str(file), "--dataset", recording]) == 0
@@ -533,6 +537,22 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
         main(["train_model", "--dataset", recording, "--out", str(file), "--resume", "--dataset_fraction", "0.5"]) == 2
     )
     assert "is a model of random (600 transitions" in capsys.readouterr().err
+    words += ["ModelTraining.max_epochs=2", "--resume", "--env", "pendulum-p-v0"]
+    assert main(words) == 2
+    told = "another view: with no environment, on observations of 3 numbers; here they have 2. Give the environment"
+    assert told in capsys.readouterr().err
+
+
+def test_recorded_terminations_that_contradict_a_rule_are_told():
+    data = linear_data(num_episodes=5, length=20, terminates_at=0.0)
+    notes = []
+    for names in (["pendulum-v0"], [""]):
+        fit = small(data, names=names)
+        announce(fit.model, fit, data, notes.append)
+    [told] = [note for note in notes if "contradict" in note]
+    num_ended = int(data.rows.terminations.sum())
+    assert f"{num_ended} of the {num_ended} recorded terminations contradict this rule" in told
+    assert "termination='learned'" in told
 
 
 def test_a_training_continues_only_with_its_settings(recording, tmp_path, capsys, monkeypatch):
