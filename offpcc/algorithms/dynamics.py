@@ -327,7 +327,7 @@ class DynamicsModel(nn.Module):
                 the mean of all networks.
 
         Raises:
-            UserError: a shape does not fit the model.
+            UserError: a shape does not fit the model, or a number is not finite.
         """
         dims = {"observations": self.observation_dim, "actions": self.action_dim}
         given: list[Any] = []
@@ -340,6 +340,9 @@ class DynamicsModel(nn.Module):
                     f"{name} of shape {array.shape} do not fit the model; give the shape ({shape}), with the same B "
                     f"for observations and actions"
                 )
+            if not np.isfinite(array).all():
+                row = int(np.argwhere(~np.isfinite(array))[0][0])
+                raise UserError(f"{name} have NaN or infinity in row {row}; leave this row out")
             given.append(array.reshape(len(array), self.history, dim))
         if self.action_range is not None:
             low, high = (np.asarray(bound, np.float32) for bound in self.action_range)

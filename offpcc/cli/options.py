@@ -399,8 +399,8 @@ TAKES = {  # the options of each command
     "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
     "export": "folder --out --env --units --config --import",
-    "train-model": "--dataset --dataset_fraction --out --env --seed --resume --config --gin --import --device "
-    "--threads",
+    "train-model": "--dataset --dataset_fraction --dataset_steps --out --env --seed --resume --config --gin --import "
+    "--device --threads",
     "zoo": "action name --out --episodes",
     "docs": "page",
     "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --no_video --results",

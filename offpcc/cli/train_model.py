@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -28,7 +29,7 @@ from offpcc.training.model_training import (
     read_model,
     train_to_file,
 )
-from offpcc.training.spec import choose_device, configured_make, torch_settings
+from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -39,6 +40,7 @@ def run_train_model(
     dataset: str,
     out: Path,
     dataset_fraction: float = 1.0,
+    dataset_steps: int | None = None,
     env: str | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -53,6 +55,8 @@ def run_train_model(
     Raises:
         UserError: an argument is invalid, the data have no vectors for observations, or the file cannot be written.
     """
+    if dataset_steps is not None:
+        check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
     content = read_model(out) if resume and out.exists() else None
     if out.exists() and content is None:
         raise UserError(f"{out} exists; name another file, or give --resume to finish the training of its model")
@@ -61,7 +65,8 @@ def run_train_model(
     with ExitStack() as stack:
         made = stack.enter_context(opened(configured_make(env)())) if env else None
         with download_bar(console) as bar:
-            data = read(dataset, made, options, fraction=dataset_fraction, seed=seed, progress=bar)
+            part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
+            data = read(dataset, made, options, **part, progress=bar)
     settings = loading.resolve_bindings(DynamicsModel)
     training = ModelTraining.from_gin()
     check_unused_bindings(bindings)

@@ -112,9 +112,11 @@ def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_ra
     """
     sizes = rows.observations.shape[1:], rows.actions.shape[1:]
     if sizes != ((model.observation_dim,), (model.action_dim,)):
+        env = model.facts.get("env")
+        remedy = f"the model was trained with --env {env}: add it" if env else "give data of the same environment"
         raise UserError(
             f"the data have observations of shape {sizes[0]} and actions of shape {sizes[1]}, but the model reads "
-            f"({model.observation_dim},) and ({model.action_dim},); give data of the same environment"
+            f"({model.observation_dim},) and ({model.action_dim},); {remedy}"
         )
     if action_range is not None and model.action_range is not None:
         theirs, ours = (np.asarray(np.broadcast_arrays(*bounds)) for bounds in (action_range, model.action_range))

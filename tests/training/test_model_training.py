@@ -395,6 +395,8 @@ def test_shapes_that_do_not_fit_are_refused():
     model = small(linear_data()).model
     with pytest.raises(UserError, match=r"observations of shape \(2,\) do not fit the model; give the shape \(B, 2\)"):
         model.step(np.zeros(2), np.zeros((1, 2)))
+    with pytest.raises(UserError, match="actions have NaN or infinity in row 1"):
+        model.step(np.zeros((2, 2)), np.array([[0.0, 0.0], [np.nan, 0.0]]))
     with pytest.raises(UserError, match="give data of the same environment"):
         model_quality(model, linear_data(constant=True).rows)
 
@@ -537,6 +539,11 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
         main(["train_model", "--dataset", recording, "--out", str(file), "--resume", "--dataset_fraction", "0.5"]) == 2
     )
     assert "is a model of random (600 transitions" in capsys.readouterr().err
+    other = [*words[:4], str(tmp_path / "part.pt"), *words[5:], "ModelTraining.max_epochs=1"]
+    assert main([*other, "--dataset_steps", "450"]) == 0
+    assert "450 transitions" in capsys.readouterr().out
+    assert main([*other, "--dataset_steps", "450", "--dataset_fraction", "0.5"]) == 2
+    assert "cannot be combined" in capsys.readouterr().err
     words += ["ModelTraining.max_epochs=2", "--resume", "--env", "pendulum-p-v0"]
     assert main(words) == 2
     told = "another view: with no environment, on observations of 3 numbers; here they have 2. Give the environment"
