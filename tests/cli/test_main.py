@@ -210,7 +210,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("check log.hdf5", "`offpcc check` does not take log.hdf5; give a dataset with --dataset log.hdf5"),
-        ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
+        ("evaluate one two", "there is no actor one; give a run's folder"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction, --dataset_steps; see"),
         ("--algo sac --results", "--results: expected one argument; see"),
         ("collect --steps few", "--steps: 'few' is no whole number above 0, such as 1; see"),
