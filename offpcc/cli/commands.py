@@ -61,17 +61,29 @@ EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
-def run_envs(gallery: Path | None) -> int:
-    """Print the table of environments, or draw them."""
+def run_envs(gallery: Path | None, text: str | None = None) -> int:
+    """Print the table of environments, perhaps only of those that contain a text, or draw them.
+
+    Raises:
+        UserError: no environment contains the text, or the picture cannot be written.
+    """
     if gallery:
+        if text is not None:
+            raise UserError(f"{shown(text)} has no effect on --gallery, which draws all families; leave it out")
         return _gallery(gallery)
+    listed = [one for one in LISTED if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
+    if not listed:
+        raise UserError(
+            f"no environment of the table contains {shown(str(text))}; `offpcc envs` lists all, and --env also takes "
+            f"any Gymnasium id and Atari games, {atari.IDS}"
+        )
     console = Console()
     if not console.is_terminal:  # do not cut names, because users copy them
         console = Console(width=max(console.width, 120))
     table = Table(box=None)
     for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
         table.add_column(title, no_wrap=title == "environment")
-    for environment in LISTED:
+    for environment in listed:
         size = " x ".join(map(str, environment.observation_shape))
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")

@@ -58,7 +58,7 @@ COMMANDS = {  # the module of each command, and its help
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
     "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
-    "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, or print one."),
+    "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, print one, or search them."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--address": {
@@ -375,7 +375,18 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
-    "page": {"nargs": "?", "metavar": "PAGE", "help": "Print this page, such as sweeps. The default is a list of all."},
+    "page": {
+        "nargs": "?",
+        "metavar": "PAGE|TEXT",
+        "help": "Print this page, such as sweeps. If no page has this name, list the pages that contain this text, "
+        "such as burn_in. The default is a list of all pages.",
+    },
+    "text": {
+        "nargs": "?",
+        "metavar": "TEXT",
+        "help": "List only the environments with this text in their name, in what they hide, or in what to install, "
+        "such as hopper.",
+    },
     "source": {
         "choices": ("rl-unplugged", "dqn-replay"),
         "metavar": "rl-unplugged|dqn-replay",
@@ -392,7 +403,7 @@ TAKES = {  # the options of each command
     "report": "folder --out --baseline --normalise --test --track",
     "board": "folder --port",
     "params": "name --json --import",
-    "envs": "--gallery",
+    "envs": "text --gallery",
     "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
     "--seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "

@@ -299,6 +299,17 @@ def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):
     assert "2" in line.split() and "200" in line.split() and "velocity" in line
 
 
+def test_envs_are_filtered_by_a_text(launch):
+    code, out, _ = launch("envs", "Angular")
+    names = [line.split()[0] for line in out.splitlines() if line.strip() and line.split()[0].endswith("-v0")]
+    assert code == 0 and "pendulum-p-v0" in names and "pendulum-v0" not in names and "cartpole-p-v0" not in names
+    assert "dmc-cartpole-balance-v0" in launch("envs", "dm-control")[1]
+    code, out, err = launch("envs", "qqqq")
+    assert (code, out) == (2, "") and "contains qqqq; `offpcc envs` lists all" in err
+    code, out, err = launch("envs", "hopper", "--gallery", "all.png")
+    assert (code, out) == (2, "") and "hopper has no effect on --gallery" in err
+
+
 CHECKED = """
 import gymnasium
 import numpy as np
