@@ -140,10 +140,10 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
         return ""
     file, kind = default_config(options)
     if options.then_env_steps:
-        longer = command(replace(options, then_env_steps=None), folder, folder.run_id, "--resume", by_own_config=True)
+        longer = command(replace(options, then_env_steps=None), folder, options.run_id, "--resume", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of steps:\n    {longer} --then_env_steps N"
     else:
-        longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
+        longer = command(options, folder, options.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
     return (
         f"no --config is given, so these are the defaults for {kind}: {file}\n"
