@@ -223,7 +223,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),
         model=options.model or folder.details().get("model"),
-        results=options.results,
+        results=options.results or None,
         save_dataset=options.save_dataset,
         track=options.track,
         video=not options.no_video,

@@ -45,6 +45,8 @@ class UserError(Exception):
 NOTE = "note: "
 _is_command_line = ContextVar("is_command_line", default=False)
 _noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)  # notes of this command so far
+# The space between an option and its value. Another word after an option belongs to the sentence.
+_SPACE = r"(?: (?!(?:again|and|does|for|has|if|in|instead|is|its|needs|on|or|out|takes|to|with)\b))?"
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (
         re.compile(r'--gin "dataset\.(action_range|max_episode_steps)=([^"]*)"'),
@@ -72,13 +74,13 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
     (
         re.compile(
             r"(?<![^\s(])--(algo|dataset|dataset_fraction|dataset_steps|device|env|init|model|results|save_dataset|"
-            r"then_env_steps|threads|track)\b"
+            r"then_env_steps|threads|track)\b" + _SPACE
         ),
         r"\1=",
     ),
-    (re.compile(r"(?<![^\s(])--from\b"), "start_from="),
+    (re.compile(r"(?<![^\s(])--from\b" + _SPACE), "start_from="),
     (re.compile(r"another --run_id"), "another seed= or run_dir="),
-    (re.compile(r"(?<![^\s(])--run_id\b"), "seed="),
+    (re.compile(r"(?<![^\s(])--run_id\b" + _SPACE), "seed="),
     (re.compile(r"for --metric "), "for metric="),
 )
 COMMAND = re.compile(r"(`offpcc [^`]*`)")
