@@ -24,7 +24,7 @@ from offpcc.data.checks.check import examine_dataset
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import guarded
 from offpcc.envs.make import UnsuitableEnvironment, make
-from offpcc.envs.wrappers import DropIndices, Flicker
+from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, ObservationNoise
 from offpcc.networks import Convolutional, InputShape, Recurrent
 from offpcc.networks.encoders import Inputs
 from offpcc.training.fit import fit
@@ -780,6 +780,46 @@ def test_flicker_hides_all_entries_together():
         UserError, match=r"DropIndices needs a Box .*gymnasium.ObservationWrapper of your own, or choose"
     ):
         make(dict_task.NAME, wrappers=[lambda env: DropIndices(env, [0])])
+
+
+def test_frames_of_entries_are_stacked():
+    env = Concatenate(gymnasium.wrappers.FilterObservation(dict_task.DictTarget(), ["camera", "place"]), 3)
+    assert {key: part.shape for key, part in env.observation_space.items()} == {"camera": (9, 16, 16), "place": (3,)}
+    frames = [env.reset(seed=1)[0], *(env.step(np.zeros(2, np.float32))[0] for _ in range(3))]
+    assert all(env.observation_space.contains(frame) for frame in frames)
+    assert not frames[0]["place"][:2].any() and not frames[0]["camera"][:6].any() and frames[0]["camera"][6:].any()
+    np.testing.assert_array_equal(frames[3]["place"][:2], frames[2]["place"][1:])
+    np.testing.assert_array_equal(frames[3]["camera"][:6], frames[2]["camera"][3:])
+    with pytest.raises(UserError, match=r"Concatenate needs a Box, not Discrete"):
+        make(dict_task.NAME, wrappers=[functools.partial(Concatenate, num=2)])
+    filtered = functools.partial(gymnasium.wrappers.FilterObservation, filter_keys=["camera", "place"])
+    options = {"wrappers": [filtered, functools.partial(Concatenate, num=2)]}
+    assert offpcc.CSAC(dict_task.DictTarget, make=options).algorithm.packed.unpacked_shape.images[0].shape == (
+        6,
+        16,
+        16,
+    )
+
+
+@pytest.mark.parametrize("std", [0.5, {"place": 0.5}, {"place": [0.5]}])
+def test_noise_is_added_to_entries_of_floats(std):
+    env = ObservationNoise(dict_task.DictTarget(), std)
+    env.reset(seed=1)
+    noise = []
+    for _ in range(400):
+        seen, bare = env.step(np.zeros(2, np.float32))[0], env.unwrapped._observation()
+        assert env.observation_space.contains(seen) and seen["mirrored"] == bare["mirrored"]
+        np.testing.assert_array_equal(seen["camera"], bare["camera"])
+        noise.append(seen["place"] - bare["place"])
+    assert np.std(noise) == pytest.approx(0.5, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "std", [{}, {"camera": 1.0}, {"nowhere": 1.0}, {"place": -1.0}, {"place": {"x": 1.0}}, [0.1, 0.2]]
+)
+def test_noise_of_entries_that_makes_no_sense_is_refused(std):
+    with pytest.raises(UserError, match="std must be"):
+        make(dict_task.NAME, wrappers=[functools.partial(ObservationNoise, std=std)])
 
 
 def test_the_space_of_a_file_can_be_given(tmp_path):

@@ -284,8 +284,11 @@ def check_device(name: str | torch.device, option: str) -> torch.device:
             raise RuntimeError("there is one cpu device for all cores")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
+        fault = str(error).splitlines()[0]
+        if fault.startswith("Expected one of"):  # the whole list of PyTorch's devices
+            fault = "there is no such device"
         raise UserError(
-            f"{option} {name} cannot be used here ({str(error).splitlines()[0]}); choose cpu"
+            f"{option} {name} cannot be used here ({fault}); choose cpu"
             + (f" or cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
         ) from error
     return device

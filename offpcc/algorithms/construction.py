@@ -37,7 +37,7 @@ from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, P
 from offpcc.networks.actors import DiscreteActor
 from offpcc.networks.augmentation import Augmentation, RandomShift
 from offpcc.networks.critics import DiscreteCritics
-from offpcc.networks.encoders import Builder, EncoderBuilder, UnsuitedEncoderError, build_encoder
+from offpcc.networks.encoders import Builder, Encoder, EncoderBuilder, UnsuitedEncoderError, build_encoder
 from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
@@ -509,7 +509,7 @@ class Construction:
         try:
             self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
             own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
-            self.actor_encoder = build_encoder(encoder, own_shape, f"{owner}.encoder")
+            self.actor_encoder = self._build_own_encoder(encoder, own_shape)
         except UnsuitedEncoderError as error:
             own, other = vars(type(self)).get("names") or ("", "")
             if own and has_images(self.observation_shape) is (other == f"c{own}"):
@@ -545,6 +545,23 @@ class Construction:
         if self.has_target_actor:
             self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
             self.target_actor = copy.deepcopy(self.actor)
+
+    def _build_own_encoder(self, build: EncoderBuilder, shape: InputShape) -> Encoder:
+        """Return the actor's encoder; an error of an encoder of images that reads the shared encoder says so."""
+        owner = type(self).__name__
+        try:
+            return build_encoder(build, shape, f"{owner}.encoder")
+        except Exception as error:
+            if is_empty(self.shared_encoder) or not has_images(self.observation_shape):
+                raise
+            advice = (
+                f"{owner}.encoder reads the {shape.observation[0]} numbers of {owner}.shared_encoder, which reads the "
+                f"images; give an encoder of images as shared_encoder"
+            )
+            if isinstance(error, UnsuitedEncoderError):
+                raise UserError(advice) from None
+            error.add_note(advice)
+            raise
 
     def _check_shared_encoder(self, owner: str) -> None:
         if not self.num_states:

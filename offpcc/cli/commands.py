@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.algorithms import ActorCritic
+from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli import zoo
 from offpcc.cli.check_dataset import check_dataset, print_findings
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
-from offpcc.config.bindings import check_unused_bindings
+from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.data.offline import DatasetOptions, format_score, read
 from offpcc.envs import LISTED, missing_package
 from offpcc.envs.check import examine_env
@@ -61,17 +61,29 @@ EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
 STEPS = 2_000  # environment steps of the longest walk of `check`
 
 
-def run_envs(gallery: Path | None) -> int:
-    """Print the table of environments, or draw them."""
+def run_envs(gallery: Path | None, text: str | None = None) -> int:
+    """Print the table of environments, perhaps only of those that contain a text, or draw them.
+
+    Raises:
+        UserError: no environment contains the text, or the picture cannot be written.
+    """
     if gallery:
+        if text is not None:
+            raise UserError(f"{shown(text)} has no effect on --gallery, which draws all families; leave it out")
         return _gallery(gallery)
+    listed = [one for one in LISTED if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
+    if not listed:
+        raise UserError(
+            f"no environment of the table contains {shown(str(text))}; `offpcc envs` lists all, and --env also takes "
+            f"any Gymnasium id and Atari games, {atari.IDS}"
+        )
     console = Console()
     if not console.is_terminal:  # do not cut names, because users copy them
         console = Console(width=max(console.width, 120))
     table = Table(box=None)
     for title in ("environment", "observation", "actions", "steps", "hidden", "to install"):
         table.add_column(title, no_wrap=title == "environment")
-    for environment in LISTED:
+    for environment in listed:
         size = " x ".join(map(str, environment.observation_shape))
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
@@ -289,14 +301,15 @@ def run_evaluate(
     fqe_seed: int | None = None,
     forever: bool = False,
     render: bool = False,
+    gin: Sequence[str] = (),
 ) -> int:
-    """Print the returns of a saved actor; with `json_output`, as JSON and with nothing else on the standard output.
+    """Print the returns of saved actors; with `json_output`, as JSON and with nothing else on the standard output.
 
     With `forever`, play until the user stops the command.
 
-    With `from_data`, print the values of one or several actors from recorded data.
+    With `from_data`, print the values of the actors from recorded data.
     """
-    given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads)
+    given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads, gin)
     if forever:
         unused: dict[str, Any] = {"from_data": from_data, "json": json_output or None}
         unused |= {"episodes": None if episodes == EPISODES else episodes, "fqe_updates": fqe_updates}
@@ -304,7 +317,7 @@ def run_evaluate(
         unused |= {"fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
         if wrong := [name for name, value in unused.items() if value is not None]:
             raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")
-        return play_forever(folder, env, seed, config, modules, device, threads, render)
+        return play_forever(folder, env, seed, config, modules, device, threads, render, gin)
     reject_unused_options("--forever", render=(render, False))
     if from_data is not None:
         if fqe_gamma == 1.0:
@@ -320,19 +333,39 @@ def run_evaluate(
         return 0
     fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
     reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
-    if len(folder) > 1:
-        advice = "see `offpcc evaluate --help` (several actors need --from_data)"
-        raise UserError(f"`offpcc evaluate` does not take {shown(folder[1])}; {advice}")
     if not episodes:
         raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1, or add --from_data")
-    with _printing_to_stderr() if json_output else contextlib.nullcontext():
-        env, file, results = _evaluate(folder[0], *given)
+    actors = of_data.expand(folder)
+    for one in actors if len(actors) > 1 else ():
+        find_file(one)  # before the first one plays
+    found: list[dict[str, Any]] = []
+    for one in actors:
+        with _printing_to_stderr() if json_output else contextlib.nullcontext():
+            played_in, file, algo, results = _evaluate(one, *given)
+        found.append({"algo": algo, **summarize_evaluation(played_in, file, results, range(seed, seed + episodes))})
+        if json_output:
+            continue
+        if len(actors) == 1:
+            print(f"{file} in {add_simulator_version(played_in)}", overview(results, played_in), sep="\n")
+        else:
+            print(f"{file}: {_mean_return(played_in, found[-1]['returns'])} over {episodes} episodes", flush=True)
     if json_output:
-        print(json.dumps(summarize_evaluation(env, file, results, range(seed, seed + episodes)), indent=2))
+        print(json.dumps(found[0] if len(actors) == 1 else {"runs": found}, indent=2))
         return 0
-    print(f"{file} in {add_simulator_version(env)}")
-    print(overview(results, env))
+    groups: dict[tuple[str, str], list[float]] = {}
+    for run in found:
+        groups.setdefault((run["env"], run["algo"]), []).append(run["mean"])
+    for (name, algo), means in groups.items():
+        if len(means) > 1:
+            print(f"{add_simulator_version(name)} {algo}: {_mean_return(name, means)} over {len(means)} runs")
     return 0
+
+
+def _mean_return(env: str, returns: Sequence[float]) -> str:
+    """Return mean and standard deviation of returns as text, with D4RL's score if `env` has one."""
+    mean = float(np.mean(returns))
+    decimals = return_decimals(mean)
+    return f"mean return {mean:.{decimals}f} +- {np.std(returns):.{decimals}f}{format_score(env, mean)}"
 
 
 def play_forever(
@@ -344,6 +377,7 @@ def play_forever(
     device: str | None,
     threads: int,
     render: bool,
+    gin: Sequence[str] = (),
 ) -> int:
     """Play episodes until Ctrl-C, in a window if `render`; then print statistics of returns and lengths.
 
@@ -353,7 +387,7 @@ def play_forever(
     """
     if len(folder) > 1:
         raise UserError(f"--forever plays one actor, but {shown(folder[1])} is a second one; leave the second one out")
-    env, file, actor = _load(folder[0], env, config, modules, device, threads)
+    env, file, actor = _load(folder[0], env, config, modules, device, threads, gin)
     shows = render and has_screen()
     print(f"{file} in {add_simulator_version(env)}, until Ctrl-C", flush=True)
     if render and not shows:
@@ -380,16 +414,34 @@ def play_forever(
 
 
 def _load(
-    folder: Path, env: str | None, config: str | None, modules: Sequence[str], device: str | None, threads: int
+    folder: Path,
+    env: str | None,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+    gin: Sequence[str] = (),
 ) -> tuple[str, Path, ActorCritic]:
-    """Return the environment's name, the actor's file and the actor."""
-    run, file = find_actor(folder, config, modules)
+    """Return the environment's name, the actor's file and the actor; refuse bindings of `gin` without effect."""
+    run, file = find_actor(folder, config, modules, gin=gin)
     actor = load_actor(file, choose_device(device, threads))
     if not env and folder.is_dir():
         env = run.env()
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
+    _check_own_bindings(env)
     return env, file, actor
+
+
+def _check_own_bindings(env: str | None) -> None:
+    """Refuse bindings of the command line that do not change the environment; it is made once for that."""
+    own = [binding for binding in loading.current().bindings if binding.where == COMMAND_LINE]
+    if own:
+        loading.take_used()  # by the actor's networks, which are as they were saved
+        if env:
+            with opened(configured_make(env)()):
+                episode_options()
+        check_unused_bindings(own)
 
 
 def _evaluate(
@@ -402,10 +454,12 @@ def _evaluate(
     modules: Sequence[str],
     device: str | None,
     threads: int,
-) -> tuple[str, Path, list[EpisodeResult]]:
-    """Return the environment's name, the actor's file and the episodes."""
-    env, file, actor = _load(folder, env, config, modules, device, threads)
-    return env, file, evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
+    gin: Sequence[str],
+) -> tuple[str, Path, str, list[EpisodeResult]]:
+    """Return the environment's name, the actor's file, the algorithm's short name and the episodes."""
+    env, file, actor = _load(folder, env, config, modules, device, threads, gin)
+    results = evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
+    return env, file, short_name(type(actor).__name__), results
 
 
 def _evaluate_from_data(
@@ -420,12 +474,14 @@ def _evaluate_from_data(
     modules: Sequence[str],
     device: str | None,
     threads: int,
+    gin: Sequence[str],
 ) -> of_data.Evaluated:
     """Return the value of an actor and, if it has an environment, the returns of played episodes."""
-    run, file = find_actor(folder, config, modules)
+    run, file = find_actor(folder, config, modules, gin=gin)
     actor = load_actor(file, choose_device(device, threads))
     if not env and run.details().get("env"):
         env = run.env()
+    _check_own_bindings(env)
     print(f"evaluating {file}", flush=True)
     with of_data.showing_updates() as show:
         estimate = evaluate_from_data(actor, data, env, progress=show, **fqe)
@@ -483,7 +539,7 @@ def summarize_evaluation(
 
 
 def find_actor(
-    given: str | Path, config: str | None, modules: Sequence[str], or_else: str = ""
+    given: str | Path, config: str | None, modules: Sequence[str], or_else: str = "", gin: Sequence[str] = ()
 ) -> tuple[RunFolder, Path]:
     """Return the folder of a saved actor's run and the actor's file; load the gin bindings of the run's environment.
 
@@ -492,10 +548,18 @@ def find_actor(
         config: a config that defines names in the run's config.
         modules: modules that define such names.
         or_else: what else the user may give, for messages.
+        gin: extra bindings, of the command line.
 
     Raises:
-        UserError: the actor does not exist, or its environment has unknown parts.
+        UserError: the actor does not exist, its environment has unknown parts, or a binding is invalid.
     """
+    run, file = find_file(given, or_else)
+    loading.load_for_actor(config, run.config, modules, gin)
+    return run, file
+
+
+def find_file(given: str | Path, or_else: str = "") -> tuple[RunFolder, Path]:
+    """Return the folder of a saved actor's run and the actor's file; see `find_actor`."""
     file = as_path(given)
     if not str(given) or not file.exists():
         refuse_name_of_zoo(given)
@@ -504,7 +568,6 @@ def find_actor(
             f"file{or_else}"
         )
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
-    loading.load_for_actor(config, run.config, modules)
     return run, file / run.actor().name if file.is_dir() else file
 
 

@@ -107,7 +107,8 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         option = word.split("=")[0]
         if any(one.startswith(option) for one in known):  # its whole name, or an abbreviation
             continue
-        reason = ELSEWHERE.get((given[0], option)) or (option_hint(option, known) if option.startswith("--") else "")
+        hinted = [one for one in known if one != "--gin" or given[0].startswith("train")]  # it sets hyper-parameters
+        reason = ELSEWHERE.get((given[0], option)) or (option_hint(option, hinted) if option.startswith("--") else "")
         if reason:
             raise UserError(f"`offpcc {given[0]}` does not take {word}; {reason}")
     options, unknown = parser().parse_known_args(given)

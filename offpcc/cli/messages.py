@@ -12,7 +12,9 @@ from pathlib import Path
 from offpcc.algorithms import find_algorithm
 from offpcc.cli.params import default_encoders
 from offpcc.config import loading
+from offpcc.config.bindings import COMMAND_LINE
 from offpcc.config.gin_files import CONFIGS, imports_of
+from offpcc.config.synonyms import binding_hint
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
@@ -56,7 +58,11 @@ class TrainOptions:
 
 
 def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
-    """Return why an existing run is not started, and what the user can do instead."""
+    """Return why an existing run is not started, and what the user can do instead.
+
+    Raises:
+        UserError: a config or a binding of the command is invalid, so the command could not start another run either.
+    """
     here = folder.run_id
     imported = [one for one in imports_of(options.config) if one not in options.modules]
     again = replace(options, modules=(*options.modules, *imported))
@@ -86,11 +92,27 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
 
 
 def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Settings] | None:
-    """Return the settings of an existing run and those of a command, from their configs; None if one is unknown."""
+    """Return the settings of an existing run and those of a command, from their configs; None if one is unknown.
+
+    Raises:
+        UserError: a config or a binding of the command is invalid.
+    """
     try:
         there = settings_of_run(folder.path)
-        load_config(options, folder)
         algorithm = find_algorithm(options.algo)
+    except UserError:
+        return None
+    try:
+        load_config(options, folder)
+    except UserError as error:
+        if options.config or error.message.startswith(COMMAND_LINE):
+            raise
+        return None
+    for name in [text.partition("=")[0].strip() for text in options.gin]:
+        if "." not in name and f"%{name}" not in loading.current().text:
+            hint = binding_hint(name) or "a binding starts with the name of a class, as in SAC.lr"
+            raise UserError(f"{COMMAND_LINE}: {name} has no effect: it names no class; {hint}")
+    try:
         spec = RunSpec.make(options.env or None, options.algo, dataset=options.dataset)
     except UserError:
         return None
@@ -123,10 +145,10 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
         return ""
     file, kind = default_config(options)
     if options.then_env_steps:
-        longer = command(replace(options, then_env_steps=None), folder, folder.run_id, "--resume", by_own_config=True)
+        longer = command(replace(options, then_env_steps=None), folder, options.run_id, "--resume", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of steps:\n    {longer} --then_env_steps N"
     else:
-        longer = command(options, folder, folder.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
+        longer = command(options, folder, options.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
     return (
         f"no --config is given, so these are the defaults for {kind}: {file}\n"

@@ -14,7 +14,7 @@ COMMANDS = {  # the module of each command, and its help
     ),
     "evaluate": (
         "offpcc.cli.commands:run_evaluate",
-        "Print the returns of a saved actor over many episodes, or values of actors from recorded data.",
+        "Print the returns of saved actors over many episodes, or their values from recorded data.",
     ),
     "plot": (
         "offpcc.cli.commands:run_plot",
@@ -58,7 +58,7 @@ COMMANDS = {  # the module of each command, and its help
         "Draw how an ensemble learns a noisy sine: where its networks see noise, and where they disagree.",
     ),
     "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
-    "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, or print one."),
+    "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, print one, or search them."),
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
     "--address": {
@@ -375,7 +375,18 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
-    "page": {"nargs": "?", "metavar": "PAGE", "help": "Print this page, such as sweeps. The default is a list of all."},
+    "page": {
+        "nargs": "?",
+        "metavar": "PAGE|TEXT",
+        "help": "Print this page, such as sweeps. If no page has this name, list the pages that contain this text, "
+        "such as burn_in. The default is a list of all pages.",
+    },
+    "text": {
+        "nargs": "?",
+        "metavar": "TEXT",
+        "help": "List only the environments with this text in their name, in what they hide, or in what to install, "
+        "such as hopper.",
+    },
     "source": {
         "choices": ("rl-unplugged", "dqn-replay"),
         "metavar": "rl-unplugged|dqn-replay",
@@ -387,12 +398,12 @@ TAKES = {  # the options of each command
     "--from --config --import --run_id --jobs --gin --device --threads --resume --render --record --save_dataset "
     "--episodes --track --no_video --results",
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
-    "--fqe_gamma --fqe_seed --config --import --device --threads",
+    "--fqe_gamma --fqe_seed --config --gin --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
     "report": "folder --out --baseline --normalise --test --track",
     "board": "folder --port",
     "params": "name --json --import",
-    "envs": "--gallery",
+    "envs": "text --gallery",
     "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
     "--seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
@@ -423,8 +434,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "train --episodes": {"help": "Show or record this many episodes with --render or --record. The default is 3."},
     "evaluate folder": {
         "nargs": "+",
-        "help": "Evaluate the actor in this folder of a run, or in this actor's file. With --from_data, there may be "
-        "several, and folders of runs.",
+        "help": "Evaluate the actors in these folders: of runs, algorithms or environments, or in these actors' files. "
+        "Several runs of one algorithm also get their mean and standard deviation.",
     },
     "evaluate --episodes": {
         "type": arguments.run_id,
@@ -440,6 +451,10 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "With --forever: show the episodes in a window. Without a screen, they are only played."
     },
     "evaluate --config": {"help": "Read this gin file first, for imports that define classes of your own."},
+    "evaluate --gin": {
+        "help": "Change the environment of the run, as in --gin \"make.kwargs={'g': 5.0}\". These bindings override "
+        "those of the run and of --config; a binding that changes nothing is refused."
+    },
     "plot folder": {"nargs": "+", "help": "Draw the runs in these folders: of runs, algorithms or environments."},
     "plot --output": {
         "default": Path("curves.png"),

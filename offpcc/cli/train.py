@@ -28,7 +28,7 @@ from offpcc.training.spec import (
     run_label,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, drop_output, print_to_stderr
+from offpcc.utils.errors import NOTE, UserError, drop_output, is_new, print_to_stderr
 from offpcc.utils.paths import check_folder, refuse_link
 from offpcc.utils.version import __version__
 
@@ -181,16 +181,19 @@ def _spec_of_run(options: TrainOptions, folder: RunFolder) -> RunSpec:
 def _announcing(note: str) -> Callable[[str], None]:
     """Return a function that prints texts. Before the first one, it prints a note, unless this is "".
 
-    Training goes on if nobody reads the output any more: a closed terminal, or `head`.
+    Of several runs of one command, only the first one prints a note that they share. Training goes on if nobody reads
+    the output any more: a closed terminal, or `head`.
     """
     notes = [note] if note else []
 
     def announce(text: str) -> None:
+        lines = [*filter(is_new, notes)]
+        lines += [line for line in text.split("\n") if not line.startswith(NOTE) or is_new(line)]
+        notes.clear()
         try:
-            print(*notes, text, sep="\n", flush=True)
+            print("\n".join(lines), end="\n" * bool(lines), flush=True)
         except OSError:
             drop_output()
-        notes.clear()
 
     return announce
 
@@ -235,7 +238,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),
         model=options.model or _model_before(folder),
-        results=options.results,
+        results=options.results or None,
         save_dataset=options.save_dataset,
         track=options.track,
         video=not options.no_video,

@@ -166,13 +166,15 @@ def load_text(text: str, source: str) -> None:
     _loaded = Config(gin.config_str(), source, bindings=tuple(bindings))
 
 
-def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = ()) -> None:
-    """Read a config, if one is given, and then the environment's bindings from the config of a run.
+def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = (), own: Sequence[str] = ()) -> None:
+    """Read a config, if one is given, the environment's bindings from the config of a run, and extra bindings.
 
-    These are the bindings of `make` and `episodes`, and of everything that they refer to. The run's config imports
-    nothing: a folder from somebody else must not choose what code runs.
+    The environment's bindings are those of `make` and `episodes`, and of everything that they refer to. The run's
+    config imports nothing: a folder from somebody else must not choose what code runs. The extra bindings, `own`, are
+    those of the command line, and win.
     """
-    load_gin_config(file, [], modules=modules)
+    global _loaded
+    bindings = load_gin_config(file, own, modules=modules)
     given = plain_values(current().text)
     if not os.path.lexists(run):
         return
@@ -181,7 +183,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         for statement, where in statements(read_config_text(run), run, skip_unknown=True)
         if isinstance(statement, config_parser.BindingStatement)
     ]
-    wanted, reached, bindings = {_complete("make"), _complete("episodes")}, set[str](), list[Binding]()
+    wanted, reached = {_complete("make"), _complete("episodes")}, set[str]()
     while wanted:
         selector = wanted.pop()
         reached.add(selector)
@@ -198,8 +200,11 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
                 wanted.add(reference.config_key[0] if is_macro else _complete(reference.selector))
             bindings.append(_bind(statement, where))
         wanted -= reached
+    for text in own:  # again, as the run's bindings may have replaced them
+        _bind_all(read_text(text, COMMAND_LINE))
     check_references(bindings)
     check_flags(bindings)
+    _loaded = Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(modules), tuple(bindings))
     used = plain_values(current().text)
     for name, value in given.items():
         if used.get(name, value) != value:  # the run's binding replaced it

@@ -138,17 +138,27 @@ def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_
     """
     encoder: Any = build(shape)
     if not isinstance(encoder, Encoder):
-        raise UserError(f"{name} returned {format_value(encoder)}; it has to be an encoder class such as @Recurrent")
+        raise UserError(
+            f"{name} returned {format_value(encoder)}; {_as_encoder(encoder) or 'it has to return an encoder'}"
+        )
     if not (may_have_memory or encoder.memoryless):
         raise UserError(f"{name} has a memory, whose state would be lost; choose an encoder without memory")
     return encoder
 
 
-def _without_parentheses(value: Any) -> str:
-    return f"write @{type(value).__name__} without parentheses" if isinstance(value, Encoder) else ""
+def _as_encoder(value: Any) -> str:
+    """Return how a class or module that is no encoder class becomes one; "" for other values."""
+    cls = value if isinstance(value, type) else type(value)
+    if issubclass(cls, Cell):
+        return f"a cell is a part of the encoder Recurrent: bind Recurrent.cell = @{cls.__name__}"
+    if issubclass(cls, Encoder):
+        return "" if cls is value else f"write @{cls.__name__} without parentheses; in Python, give the class"
+    if issubclass(cls, nn.Module):
+        return "an encoder is a class that derives from offpcc.networks.Encoder; `offpcc docs extending` has an example"
+    return ""
 
 
-Builder = Annotated[EncoderBuilder, Rule("an encoder class such as @Recurrent", _builds_encoders, _without_parentheses)]
+Builder = Annotated[EncoderBuilder, Rule("an encoder class such as @Recurrent", _builds_encoders, _as_encoder)]
 
 
 def _builds_memoryless(value: Any) -> bool:
@@ -158,7 +168,7 @@ def _builds_memoryless(value: Any) -> bool:
 
 MemorylessBuilder = Annotated[
     EncoderBuilder,
-    Rule("an encoder class without memory, such as @Convolutional", _builds_memoryless, _without_parentheses),
+    Rule("an encoder class without memory, such as @Convolutional", _builds_memoryless, _as_encoder),
 ]
 
 

@@ -36,7 +36,7 @@ from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experim
 from offpcc.training.online import OnlineOptions, normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
-from offpcc.training.spec import EVERY_MINUTE, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
+from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
@@ -311,6 +311,7 @@ def load(
     *,
     dataset: str | Path | Dataset | None = None,
     then_env_steps: NonnegativeInteger | None = None,
+    algorithm: Arguments | None = None,
     device: str | torch.device = "cpu",
     loggers: OwnLoggers | None = None,
 ) -> Experiment:
@@ -327,13 +328,21 @@ def load(
         dataset: the dataset again, if the learner learns from one.
         then_env_steps: environment steps in which learning goes on after the dataset; see `offpcc.build`. None for
             those of the learner. For a learner without such steps, gin's bindings of `OfflineToOnline` are used.
+        algorithm: other learning rates than those of the file, such as ``{"lr": 1e-4}``. Adam's moments and the
+            numbers of updates, on which schedules depend, are those of the file.
         device: the device of the networks.
         loggers: see `offpcc.build`; they are not in the file.
 
     Raises:
         UserError: the file cannot be read, is of another kind or format, or does not fit the environment or the
-            dataset; or it needs a class that is not imported.
+            dataset; it needs a class that is not imported; or an argument is invalid.
     """
+    check_arguments("load", rules_of(load), {"then_env_steps": then_env_steps, "algorithm": algorithm})
+    if others := [name for name in algorithm or () if not name.endswith("lr")]:
+        raise UserError(
+            f"load(algorithm=...) takes learning rates, such as lr, but not {others[0]}: the other settings are those "
+            f"of the file; leave it out, or train a new learner, which can take the networks of a run by init=FOLDER"
+        )
     path = as_path(file, "file", is_file=True)
     content = read_tensors(path, "learner", CHECKPOINT_FORMAT, needs_seal=True)
     match content:
@@ -371,7 +380,6 @@ def load(
         env = known.rsplit(":", 1)[-1]  # a file must not choose what is imported
     refuse_unknown("train", settings, TRAIN_SETTINGS)
     check_settings(**settings)
-    check_arguments("load", rules_of(load), {"then_env_steps": then_env_steps})
     if then_env_steps and not saved.get("then_env_steps"):
         with loading.LOCK:
             bound, usual = OnlineOptions.from_gin().values(), OnlineOptions().values()
@@ -388,6 +396,7 @@ def load(
             raise FileError(
                 f"{path} does not describe a learner ({first_line(error)})", "put it back from a copy"
             ) from error
+        arguments["algorithm"] |= algorithm or {}
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
         facts["then_env_steps"] = saved.get("then_env_steps", 0) if then_env_steps is None else then_env_steps
@@ -401,6 +410,8 @@ def load(
                 )
             experiment.go_online(switch_step)
     remedy = "give the environment and the data that it learned from"
+    if algorithm:
+        remedy += f", or leave out {', '.join(algorithm)}"
     with (
         closed_on_failure(experiment),
         torch_settings(experiment.algorithm.device, threads),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -93,6 +94,7 @@ IN_ENVIRONMENT = {  # settings of `train` and those of `OfflineToOnline` that a 
     "update_every": "update_every",
     "updates_per_step": "updates_per_step",
 }
+ONLINE = re.compile(r"(?:offpcc\.)?OfflineToOnline\.\w+")  # bindings of the online phase
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)
 
@@ -301,6 +303,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     experiment = _build(spec, folder, origin, status, resume)
     with closed_on_failure(experiment):
         bound: str | None = bound_text(spec, experiment)
+        starts_from_networks = checkpoint is None and not is_over and spec.start_from is None and spec.init is not None
+        started = start_from_networks(spec, experiment) if starts_from_networks else []
         messages = [*describe_data(spec, experiment), *warnings_of(spec, experiment), *faults]
         if is_over:
             new = plain_values(experiment.config) if config else {}
@@ -317,8 +321,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
             messages.append(RESUMES_ANEW)
         if checkpoint is None and spec.start_from is not None:
             messages += continue_run(spec, experiment)
-        elif checkpoint is None and spec.init is not None:
-            messages += start_from_networks(spec, experiment)
+        messages += started
     return RunPlan(experiment, status, checkpoint, bound, messages)
 
 
@@ -352,7 +355,15 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
         )
     checkpoints.continue_online(checkpoint, experiment)
     loop = experiment.loop
-    return [*messages, f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}"]
+    messages.append(f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}")
+    before, given = plain_values(checkpoint.get("bound") or ""), plain_values(spec.config.text)
+    lost = [f"{name} = {before[name]}" for name in before.keys() - given.keys() if ONLINE.fullmatch(name)]
+    if lost:
+        messages.append(
+            f"note: {source.path} was started with {', '.join(sorted(lost))}, which --from does not take over; bind "
+            f"this again to use it"
+        )
+    return messages
 
 
 def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
@@ -368,10 +379,17 @@ def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
             f"--init {source.path}: there is no checkpoint of a run; give the folder of a run, such as "
             f"results/ENV/ALGO/1"
         )
+    algorithm: Any = experiment.algorithm
+    skipped = {name: value for name in algorithm.first_updates if (value := getattr(algorithm, name))}
     checkpoints.take_networks(checkpoint, experiment)
     text = f"starting from the networks of {source.path} after step {checkpoint['loop']['step']:,}"
     if (random := spec.training["update_after"]) and experiment.interaction is not None:
         text += f"; the first {random:,} steps are random (train.update_after)"
+    messages += [
+        f"note: {type(algorithm).__name__}.{name} = {value:,} has no effect with --init, because the networks have "
+        f"learned already"
+        for name, value in skipped.items()
+    ]
     return [*messages, text]
 
 

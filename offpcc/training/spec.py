@@ -66,7 +66,8 @@ Arguments = Annotated[
     ),
 ]
 AnyPath = Annotated[
-    str | Path, Rule("the name of a file or a folder", lambda value: isinstance(value, str | os.PathLike))
+    str | Path,
+    Rule("the name of a file or a folder", lambda value: isinstance(value, str | os.PathLike) and os.fspath(value)),
 ]
 ENVIRONMENTS_SETTINGS = [
     name for name, one in inspect.signature(build_environments).parameters.items() if one.kind is one.KEYWORD_ONLY

@@ -42,7 +42,11 @@ class UserError(Exception):
         return 2
 
 
+NOTE = "note: "
 _is_command_line = ContextVar("is_command_line", default=False)
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)  # notes of this command so far
+# The space between an option and its value. Another word after an option belongs to the sentence.
+_SPACE = r"(?: (?!(?:again|and|does|for|has|if|in|instead|is|its|needs|on|or|out|takes|to|with)\b))?"
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
     (
         re.compile(r'--gin "dataset\.(action_range|max_episode_steps)=([^"]*)"'),
@@ -70,13 +74,13 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
     (
         re.compile(
             r"(?<![^\s(])--(algo|dataset|dataset_fraction|dataset_steps|device|env|init|model|results|save_dataset|"
-            r"then_env_steps|threads|track)\b"
+            r"then_env_steps|threads|track)\b" + _SPACE
         ),
         r"\1=",
     ),
-    (re.compile(r"(?<![^\s(])--from\b"), "start_from="),
+    (re.compile(r"(?<![^\s(])--from\b" + _SPACE), "start_from="),
     (re.compile(r"another --run_id"), "another seed= or run_dir="),
-    (re.compile(r"(?<![^\s(])--run_id\b"), "seed="),
+    (re.compile(r"(?<![^\s(])--run_id\b" + _SPACE), "seed="),
     (re.compile(r"for --metric "), "for metric="),
 )
 COMMAND = re.compile(r"(`offpcc [^`]*`)")
@@ -84,12 +88,22 @@ COMMAND = re.compile(r"(`offpcc [^`]*`)")
 
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
-    """Context in which messages keep their command-line options; see `for_python`."""
-    token = _is_command_line.set(True)
+    """Context in which messages keep their command-line options; see `for_python` and `is_new`."""
+    token, notes = _is_command_line.set(True), _noted.set(set())
     try:
         yield
     finally:
         _is_command_line.reset(token)
+        _noted.reset(notes)
+
+
+def is_new(note: str) -> bool:
+    """Return whether this command has not printed a note yet, for another run; in Python always True."""
+    if (noted := _noted.get()) is None:
+        return True
+    is_first = note not in noted
+    noted.add(note)
+    return is_first
 
 
 @contextlib.contextmanager
@@ -198,7 +212,9 @@ def shown_in_one_line(text: str) -> str:
 
 
 def print_to_stderr(message: str) -> None:
-    """Print a message to the standard error stream, even if other code has closed it."""
+    """Print a message to the standard error stream, even if other code has closed it; notes only once a command."""
+    if message.startswith(NOTE) and not is_new(message):
+        return
     try:
         print(f"offpcc: {message}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

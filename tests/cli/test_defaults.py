@@ -53,6 +53,20 @@ def test_a_run_without_a_config_says_what_it_takes_and_stores_it(launch, tmp_pat
     assert read_progress(run_folder(tmp_path, algo=algo) / "progress.csv")["step"] == [250, 500]
 
 
+def test_several_runs_print_a_note_once(launch, tmp_path):
+    command = ("--env", "pendulum-p-v0", "--algo", "rsac", "--run_id", 1, 2, "--gin", *FEW)
+    short = ("RecurrentReplayBuffer.segment_len=9", "RecurrentReplayBuffer.burn_in=0")
+    code, out, err = launch(*command, *short)
+    assert code == 0, err
+    assert out.count("no --config is given") == 1 and "--run_id 1 2" in out
+    assert out.count("note: learning sees 9 steps together") == 1
+    assert all(f"rsac run {run_id} " in out and f"rsac/{run_id}/config.gin" in out for run_id in (1, 2))
+    for _ in range(2):  # each command prints it
+        other = ("--results", tmp_path / "other", "--config", "algorithms/iql.gin", "--resume")
+        code, out, err = launch(*command, *other)
+        assert code == 0 and err.count("note: the config has settings of IQL") == 1, err
+
+
 def test_recorded_data_have_defaults_too(launch, tmp_path, unit_file):
     few = ("train.num_epochs=1", "train.num_steps_per_epoch=3")
     code, out, err = launch("--dataset", unit_file, "--algo", "iql", "--gin", *few)

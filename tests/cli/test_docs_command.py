@@ -1,4 +1,4 @@
-"""`offpcc docs`: pages are listed and printed."""
+"""`offpcc docs`: pages are listed, printed and searched."""
 
 import pytest
 
@@ -26,4 +26,19 @@ def test_a_page_is_printed(capsys, name):
 def test_a_page_that_does_not_exist(capsys, name, told):
     assert main(["docs", name]) == 2
     out, err = capsys.readouterr()
-    assert f"no page {name}; {told}" in err and not out
+    assert f"no page {name}, and no page contains this text; {told}" in err and not out
+
+
+def test_pages_that_contain_a_text_are_listed_with_their_lines(capsys, monkeypatch, tmp_path):
+    (tmp_path / "guide").mkdir()
+    (tmp_path / "a.md").write_text("# First\n\nno match\n" + "x" * 300 + " Burn_In " + "y" * 300 + "\n")
+    (tmp_path / "guide" / "b.md").write_text("# Second\nburn_in is here\nburn_in again\n")
+    (tmp_path / "c.md").write_text("# Third\n")
+    monkeypatch.setattr(docs, "DOCS", tmp_path)
+    assert main(["docs", "burn_IN"]) == 0
+    first, line, second, other = capsys.readouterr().out.splitlines()
+    assert first.split() == ["guide/b", "Second"] and second.split() == ["a", "First"]
+    assert line == f"  {tmp_path}/guide/b.md:2: burn_in is here (and 1 more)"
+    assert other.startswith(f"  {tmp_path}/a.md:4: ...x") and " Burn_In " in other and other.endswith("y...")
+    assert len(other) < len(str(tmp_path)) + 130
+    assert main(["docs", ""]) == 2

@@ -109,7 +109,7 @@ def test_bad_input_gets_one_message(quick, launch, tmp_path, pendulum_file):
     empty.mkdir()
     cases = [
         ((run, "--fqe_updates", 3), "--fqe_updates 3 has no effect without --from_data"),
-        ((run, run), "(several actors need --from_data)"),
+        ((run, run), "is given twice"),
         ((run, "--episodes", 0), "--episodes '0' plays nothing"),
         ((run, run, *data), "is given twice"),
         ((empty, *data), "no runs in"),

@@ -1,7 +1,8 @@
-"""`offpcc evaluate --json`: all episodes and their statistics, and nothing else on the standard output."""
+"""`offpcc evaluate`: returns of one or several runs, as text or JSON, perhaps in a changed environment."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,56 @@ def test_what_an_environment_prints_does_not_reach_the_standard_output(quick, tm
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["lengths"] == [9, 9]
     assert "hello from C" in done.stderr and "hello from Python" in done.stderr
+
+
+def test_several_runs_get_a_line_each_and_their_mean(quick, launch, tmp_path):
+    quick("sac", "--run_id", 1, 2, bindings=["train.num_epochs=1", "SAC.hidden_dims=(8, 8)"])
+    quick("td3", bindings=["train.num_epochs=1", "TD3.hidden_dims=(8, 8)"])
+    runs = [run_folder(tmp_path), run_folder(tmp_path, run_id=2), run_folder(tmp_path, algo="td3")]
+    code, out, err = launch("evaluate", *runs, "--episodes", 2, "--json")
+    assert code == 0, err
+    found = json.loads(out)["runs"]
+    assert [one["actor"] for one in found] == [str(run / "actor_best.pt") for run in runs]
+    assert [one["algo"] for one in found] == ["sac", "sac", "td3"]
+    means = [one["mean"] for one in found]
+    assert len(set(means)) == 3
+    alone = [json.loads(launch("evaluate", run, "--episodes", 2, "--json")[1])["mean"] for run in runs]
+    assert means == alone, "a run gets the same episodes beside others"
+    code, out, err = launch("evaluate", *runs, "--episodes", 2)
+    assert code == 0, err
+    *lines, last = out.splitlines()
+    for line, run, mean in zip(lines, runs, means, strict=True):
+        assert line.startswith(f"{run / 'actor_best.pt'}: mean return {mean:.1f} +- ") and "over 2 episodes" in line
+    expected = f"mean return {np.mean(means[:2]):.1f} +- {np.std(means[:2]):.1f} over 2 runs"
+    assert re.fullmatch(rf"pendulum-p-v0( \(.*\))? sac: {re.escape(expected)}", last), (
+        "of one run of td3, there is no spread"
+    )
+    assert launch("evaluate", runs[0].parent, "--episodes", 2)[1].splitlines() == [*lines[:2], last]
+    code, out, err = launch("evaluate", runs[0], tmp_path / "nowhere")
+    assert (code, out) == (2, "") and "there is no actor" in err, "before the first run is played"
+
+
+def test_bindings_change_the_environment_and_one_without_effect_is_refused(quick, launch, tmp_path):
+    wrappers = ["make.wrappers=[@DropIndices]", "DropIndices.indices=(2,)"]
+    quick("sac", env="pendulum-v0", bindings=["train.num_epochs=1", *wrappers])
+    run = run_folder(tmp_path, "pendulum-v0")
+
+    def returns(*gin):
+        code, out, err = launch("evaluate", run, "--episodes", 2, "--json", *(["--gin", *gin] if gin else []))
+        assert code == 0, err
+        return json.loads(out)["returns"]
+
+    assert returns("make.kwargs={'g': 1.0}") != returns()
+    assert returns("DropIndices.indices=(0,)") != returns(), "overrides the binding of the run"
+    assert returns("DropIndices.indices=(2,)") == returns()
+    for binding, told in {
+        "SAC.lr=1e-4": "SAC.lr has no effect",
+        "make.kwarsg={}": "make has no parameter 'kwarsg'",
+        "DropIndice.indices=(0,)": "DropIndice",
+        "ObservationNoise.std=0.1": "ObservationNoise.std has no effect",
+    }.items():
+        code, out, err = launch("evaluate", run, "--episodes", 2, "--gin", binding)
+        assert (code, out, told in err, err.count("\n")) == (2, "", True, 1), (binding, out, err)
 
 
 def test_a_refusal_leaves_the_standard_output_empty(launch):

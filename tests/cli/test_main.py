@@ -210,7 +210,7 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("check log.hdf5", "`offpcc check` does not take log.hdf5; give a dataset with --dataset log.hdf5"),
-        ("evaluate one two", "`offpcc evaluate` does not take two; see `offpcc evaluate --help`"),
+        ("evaluate one two", "there is no actor one; give a run's folder"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction, --dataset_steps; see"),
         ("--algo sac --results", "--results: expected one argument; see"),
         ("collect --steps few", "--steps: 'few' is no whole number above 0, such as 1; see"),
@@ -297,6 +297,17 @@ def test_envs_tells_sizes_and_what_is_hidden(launch, monkeypatch):
     assert code == 0
     line = next(line for line in out.splitlines() if line.strip().startswith("pendulum-p-v0"))
     assert "2" in line.split() and "200" in line.split() and "velocity" in line
+
+
+def test_envs_are_filtered_by_a_text(launch):
+    code, out, _ = launch("envs", "Angular")
+    names = [line.split()[0] for line in out.splitlines() if line.strip() and line.split()[0].endswith("-v0")]
+    assert code == 0 and "pendulum-p-v0" in names and "pendulum-v0" not in names and "cartpole-p-v0" not in names
+    assert "dmc-cartpole-balance-v0" in launch("envs", "dm-control")[1]
+    code, out, err = launch("envs", "qqqq")
+    assert (code, out) == (2, "") and "contains qqqq; `offpcc envs` lists all" in err
+    code, out, err = launch("envs", "hopper", "--gallery", "all.png")
+    assert (code, out) == (2, "") and "hopper has no effect on --gallery" in err
 
 
 CHECKED = """

@@ -103,7 +103,7 @@ def test_an_empty_name_is_none(launch, option):
 def test_a_folder_of_runs_is_told_from_a_run(quick, launch, tmp_path):
     assert quick("sac")[0] == 0
     for folder in (run_folder(tmp_path).parent, tmp_path / "results"):
-        code, _, err = launch("evaluate", folder, "--env", "pendulum-p-v0")
+        code, _, err = launch("check", folder, "--env", "pendulum-p-v0")
         assert code == 2 and f"name a run in it, such as {run_folder(tmp_path)}" in err
 
 
@@ -161,6 +161,26 @@ def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, l
     code, out, err = launch("plot", tmp_path / "results")
     assert code == 0, err
     assert out.count("of one run") == 2, "they are told apart"
+
+
+def test_a_misspelled_binding_is_refused_before_an_existing_run(quick, launch, tmp_path):
+    assert quick("sac", bindings=["train.num_epochs=1"])[0] == 0
+    (tmp_path / "wrong.gin").write_text("SAC.lrr = 1\n")
+    for binding, told in {
+        "SAC.lrr=1": "--gin: SAC.lrr: SAC has no parameter 'lrr'; did you mean lr?",
+        "SACK.lr=1": "--gin: SACK.lr",
+        "SAC.lr=x": "is not gin's syntax",
+        "lr=1": "--gin: lr has no effect: it names no class",
+    }.items():
+        code, _, err = quick("sac", bindings=["train.num_epochs=1", binding])
+        assert code == 2 and told in err and "is not overwritten" not in err, err
+        code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--gin", binding)
+        assert code == 2 and told in err and "is not overwritten" not in err, err
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "wrong.gin")
+    assert code == 2 and "has no parameter 'lrr'" in err and "is not overwritten" not in err
+    (tmp_path / "macro.gin").write_text("include 'configs/test/template_short.gin'\nSAC.lr = %rate\nrate = 1e-3\n")
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "macro.gin", "--gin", "rate=1e-4")
+    assert code == 2 and "is not overwritten" in err, "the binding of a macro that the config uses is right"
 
 
 @pytest.mark.pictures

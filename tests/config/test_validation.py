@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 
 import offpcc.cli.train  # noqa: F401 (registers what gin can configure)
@@ -110,6 +111,7 @@ AMOUNT = "it has to be a number, 0 or more"
 FLAG = "it has to be True or False"
 SCALING = 'it has to be True, False or "scale"'
 ENCODER = "it has to be an encoder class such as @Recurrent"
+DERIVES = "an encoder is a class that derives from offpcc.networks.Encoder; `offpcc docs extending` has an example"
 WITHOUT_MEMORY = "it has to be an encoder class without memory, such as @Convolutional"
 OR_NONE = ", or None"
 
@@ -165,6 +167,9 @@ REFUSED = [
     (SAC, "encoder", LinearDecay, f"the class LinearDecay; {ENCODER}{OR_NONE}"),
     (SAC, "encoder", LinearDecay(), f"an object of LinearDecay; {ENCODER}{OR_NONE}"),
     (SAC, "encoder", Identity(InputShape((3,), 2)), "Identity(); write @Identity without parentheses"),
+    (SAC, "encoder", torch.nn.LSTM, f"the class LSTM; {DERIVES}"),
+    (SAC, "shared_encoder", torch.nn.Tanh(), f"Tanh(); {DERIVES}"),
+    (SAC, "encoder", Cell, "the class Cell; a cell is a part of the encoder Recurrent: bind Recurrent.cell = @Cell"),
     (SAC, "shared_encoder", small_recurrent(InputShape((3,), 2)), "write @Recurrent without parentheses"),
     (ConvolutionalSAC, "augmentation", RandomShift, "the class RandomShift; write @RandomShift() with parentheses"),
     (SAC, "precision", "float16", "'float16'; it has to be one of float32, bfloat16"),

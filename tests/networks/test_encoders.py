@@ -7,11 +7,14 @@ import re
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import nn
 
+from offpcc.algorithms import SAC
+from offpcc.algorithms.variants import ConvolutionalSAC
 from offpcc.config import loading
 from offpcc.core import Batch
-from offpcc.networks import Convolutional, Identity, Inputs, InputShape, Recurrent
+from offpcc.networks import Convolutional, Encoder, Identity, Inputs, InputShape, Recurrent
 from offpcc.networks.cells import CELLS, Cell
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError
@@ -354,6 +357,27 @@ def test_many_images_have_channels_last_in_memory_and_the_same_features_and_grad
 def test_vectors_into_convolutions_are_refused():
     with pytest.raises(UserError, match=r"\(3,\).*such as sac"):
         Convolutional(InputShape((3,), 1))
+
+
+class ImagesOnly(Encoder):
+    """An encoder of the user's."""
+
+    def __init__(self, shape, **kwargs):
+        super().__init__(shape, **kwargs)
+        self.dim, _, _ = shape.observation
+
+
+def test_the_argument_of_an_encoder_of_images_is_named():
+    told = "ConvolutionalSAC.encoder reads the 50 numbers of ConvolutionalSAC.shared_encoder, which reads the images; "
+    told += "give an encoder of images as shared_encoder"
+    images = spaces.Box(0, 255, (1, 40, 40), np.uint8), spaces.Box(-1, 1, (2,))
+    with pytest.raises(UserError, match=f"^{told}$"):
+        ConvolutionalSAC(*images, encoder=Convolutional)
+    with pytest.raises(ValueError) as caught:  # of the user's code, which may be at fault
+        ConvolutionalSAC(*images, encoder=ImagesOnly)
+    assert told in caught.value.__notes__
+    with pytest.raises(UserError, match=r"SAC\.encoder returned Tanh.*derives from offpcc\.networks\.Encoder"):
+        SAC(spaces.Box(-1, 1, (2,)), images[1], encoder=lambda shape: torch.nn.Tanh())
 
 
 def test_images_that_are_too_small_are_refused():

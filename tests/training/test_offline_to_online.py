@@ -154,6 +154,21 @@ def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path
     assert_same(*(torch.load(run / "actor_best.pt") for run in (whole, after)))  # the best test was before the switch
 
 
+def test_settings_of_the_second_phase_that_a_run_leaves_behind_are_noted(online, launch, tmp_path):
+    config = tmp_path / "own.gin"
+    config.write_text("include 'configs/test/offline_short.gin'\nOfflineToOnline.share = 0.25\n")
+    assert online("iql", "--config", config, then=())[0] == 0
+    before = folder(tmp_path, "iql", "pendulum-v0_from_swings")
+    code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, "--gin", *ONLINE)
+    assert code == 0, err
+    note = f"note: {before} was started with OfflineToOnline.share = 0.25, which --from does not take over"
+    assert note in out and "50% of each batch from the data" in out
+    given = ("--run_id", 2, "--gin", *ONLINE, "OfflineToOnline.share=0.5")
+    code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, *given)
+    assert code == 0, err
+    assert "does not take over" not in out
+
+
 @pytest.mark.slow
 def test_an_unfinished_run_goes_on_with_another_seed_and_whole_epochs(online, launch, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
@@ -439,6 +454,8 @@ def test_a_run_that_began_with_networks_of_another_resumes_exactly(
     given += ("--gin", *merged(*SHORT, "train.num_epochs=3", "train.update_after=20", *bindings))
     whole = launch(*given, "--results", "whole")
     assert whole[0] == 0, whole
+    skipped = "note: CQL.bc_steps = 1,000 has no effect with --init, because the networks have learned already"
+    assert (skipped in whole[1]) is bool(bindings) and "will only imitate" not in whole[1]
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "on_progress", stop_at(stop))
         launch(*given, "--results", "parts")

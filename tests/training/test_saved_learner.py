@@ -105,6 +105,32 @@ def test_a_saved_learner_goes_on_exactly(case, tmp_path, swings):
     assert offpcc.load(tmp_path / "again.pt", **given).loop.epoch == 3
 
 
+def test_other_learning_rates_may_be_given(tmp_path):
+    learner = train(offpcc.SAC(ENV, **SMALL, lr=1e-3), 1, **SHORT)
+    learner.save(tmp_path / "learner.pt", buffer=True)
+    again = offpcc.load(tmp_path / "learner.pt", algorithm={"lr": 1e-5, "alpha_lr": lr_schedule})
+    assert_same(learner.algorithm.state_dict(), again.algorithm.state_dict())
+    assert again.algorithm.actor_optimizer.rates == [1e-5]
+    assert again.algorithm.alpha_optimizer.rates == [lr_schedule]
+    given = offpcc.load(tmp_path / "learner.pt", algorithm={"lr": 1e-3})
+    assert_same(state(train(learner, 2)), state(train(given, 2)))
+    slower = offpcc.load(tmp_path / "learner.pt", algorithm={"lr": 1e-5})
+    slower.save(tmp_path / "slower.pt", buffer=True)
+    other = offpcc.load(tmp_path / "slower.pt")
+    assert_same(state(train(slower, 2)), state(train(other, 2)))
+    own, others = (next(one.algorithm.actor.parameters()) for one in (learner, slower))
+    assert not torch.equal(own, others)
+    for wrong, told in {
+        ("hidden_dims", (9,)): "takes learning rates, such as lr, but not hidden_dims",
+        ("critic_lr", 1.0): "critic_lr",
+        ("lr", -1.0): "lr is -1.0",
+    }.items():
+        with pytest.raises(UserError, match=told):
+            offpcc.load(tmp_path / "learner.pt", algorithm=dict([wrong]))
+    with pytest.raises(UserError, match=r'algorithm=\{"lr": ...\}'):
+        offpcc.load(tmp_path / "learner.pt", lr=1e-3)
+
+
 def test_without_the_buffer_the_agent_and_its_counts_are_kept(tmp_path, capsys):
     learner = train(offpcc.SAC(ENV, **SMALL), 1, **SHORT)
     learner.save(tmp_path / "learner.pt")

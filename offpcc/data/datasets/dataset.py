@@ -501,7 +501,8 @@ class Dataset:
         Args:
             episodes: episodes of L steps each. An episode is a mapping with the keys ``observations`` (L+1, *obs),
                 ``actions`` (L, A), ``rewards`` (L,) and ``terminated``; ``terminations`` or ``terminals`` (L,) may
-                replace ``terminated``. Or it is a sequence ``(observations, actions, rewards, terminated)``.
+                replace ``terminated``. There may be L observations, if ``next_observations`` (L, *obs) are given. Or
+                it is a sequence ``(observations, actions, rewards, terminated)``.
             action_range: see `from_arrays`.
             observation_space: see `from_arrays`.
             name: the name for messages.
@@ -823,6 +824,9 @@ class Dataset:
         return TransitionTable(**vars(storage), starts=starts, stops=stops)
 
 
+NO_LAST = "; append the one after the last action, or give next_observations, or use Dataset.from_arrays"
+
+
 class _Episode(NamedTuple):
     observations: Array  # (L+1, *obs)
     actions: Array  # (L, A), with the recorder's dtype and bounds
@@ -841,6 +845,8 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
             found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
             raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
         given = [episode[key] for key in keys]
+        if "next_observations" in episode:
+            given[0] = _with_last(given[0], episode["next_observations"], where)
     else:
         given = list(episode) if isinstance(episode, Iterable) else []
         if len(given) != 4:
@@ -861,7 +867,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
     if length == 0 or count != length + 1:
         raise UserError(
             f"{where}: {count} observations and {length} actions; an episode has one observation more than actions, "
-            f"and one action at least"
+            f"and one action at least{NO_LAST if count == length else ''}"
         )
     terminated = columns["terminations"]
     if terminated.ndim == 0:
@@ -881,6 +887,33 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
         space,
         integers,
     )
+
+
+def _with_last(observations: Any, following: Any, where: str) -> Any:
+    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); unchanged if they are no L.
+
+    Raises:
+        UserError: an observation after a step is not the one before the next step.
+    """
+    if isinstance(observations, Mapping) and isinstance(following, Mapping):
+        return {
+            key: _with_last(part, following[key], f"{where}: {key}") if key in following else part
+            for key, part in observations.items()
+        }
+    before, after = (
+        np.asarray(as_column(rows, f"{where}: {name}observations"))
+        for name, rows in (("", observations), ("next_", following))
+    )
+    if before.shape != after.shape or before.ndim == 0:
+        return observations
+    differs = (before[1:] != after[:-1]) & ~((before[1:] != before[1:]) & (after[:-1] != after[:-1]))  # NaN is not NaN
+    if differs.any():
+        step = int(np.flatnonzero(differs.reshape(len(differs), -1).any(1))[0])
+        raise UserError(
+            f"{where}: next_observations of step {step} are not the observations of step {step + 1}; give the steps of "
+            f"one episode in their order, or all steps to Dataset.from_arrays"
+        )
+    return np.concatenate([before, after[-1:]])
 
 
 def concat_datasets(one: Dataset, other: Dataset) -> Dataset:

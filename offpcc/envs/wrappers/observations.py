@@ -132,30 +132,56 @@ class ObservationNoise(Hiding, RecordConstructorArgs):
     """Adds Gaussian noise to each number of the observation.
 
     Args:
-        env: An environment whose observation is a Box of floats.
-        std: Standard deviation of the noise, in the units of the observation: one for all numbers, or one for each.
+        env: An environment whose observation is a Box of floats, or a Dict with such entries; others, such as images
+            of bytes, stay as they are.
+        std: Standard deviation of the noise, in the units of the observation: one for all numbers, or one for each; of
+            a Dict, one for all numbers, or a dictionary such as {"place": 0.1} for some entries.
 
     Raises:
-        ValueError: `std` is negative or infinite or has the wrong shape, or the observation is not a Box of floats.
+        ValueError: `std` is negative or infinite or does not fit, or the observation has no floats.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], std: float | Sequence[float]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], std: float | Sequence[float] | Mapping[str, Any]) -> None:
         RecordConstructorArgs.__init__(self, std=std)
         gym.ObservationWrapper.__init__(self, env)
-        space = box(env.observation_space, self)
-        with np.errstate(over="ignore"):
-            self._std = np.asarray(std, space.dtype)
-        if not np.issubdtype(space.dtype, np.floating):
-            raise ValueError(f"ObservationNoise needs observations of floats, not of {space.dtype}")
-        is_sound = np.isfinite(self._std).all() and (self._std >= 0).all()
-        if not is_sound or self._std.shape not in ((), space.shape):
-            raise ValueError(f"std must be one finite number, or {space.shape}, none below 0, not {std}")
-        self.observation_space = Box(-np.inf, np.inf, space.shape, space.dtype.type)
+        self.observation_space, self._std = self._with_noise(env.observation_space, std)
 
-    def observation(self, observation: Array) -> Array:
+    def _with_noise(self, space: gym.Space[Any], std: Any) -> tuple[gym.Space[Any], Any]:
+        """Return the space of observations with noise, and the standard deviations in the form of observations."""
+        if isinstance(space, Dict):
+            entries: dict[str, gym.Space[Any]] = {key: part for key, part in space.items() if _has_floats(part)}
+            wanted = std if isinstance(std, Mapping) else dict.fromkeys(entries, std)
+            if not wanted or not wanted.keys() <= entries.keys():
+                fault = f"std must be a number or a dictionary of entries with floats, not {std}"
+                raise ValueError(f"{fault}; the entries with floats are: {', '.join(entries) or 'none'}")
+            noisy = {key: self._with_noise(entries[key], of_entry) for key, of_entry in wanted.items()}
+            spaces = {**space.spaces, **{key: part for key, (part, _) in noisy.items()}}
+            return Dict(spaces), {key: of_entry for key, (_, of_entry) in noisy.items()}
+        bounds = box(space, self)
+        if not np.issubdtype(bounds.dtype, np.floating):
+            raise ValueError(f"ObservationNoise needs observations of floats, not of {bounds.dtype}")
+        with np.errstate(over="ignore"):
+            deviations = np.asarray(np.nan if isinstance(std, Mapping) else std, bounds.dtype)
+        is_sound = np.isfinite(deviations).all() and (deviations >= 0).all()
+        if not is_sound or deviations.shape not in ((), bounds.shape):
+            raise ValueError(f"std must be one finite number, or {bounds.shape}, none below 0, not {std}")
+        return Box(-np.inf, np.inf, bounds.shape, bounds.dtype.type), deviations
+
+    def observation(self, observation: Any) -> Any:
         """Return `observation` with noise."""
+        return self._add(observation, self._std)
+
+    def _add(self, observation: Any, std: Any) -> Any:
+        if isinstance(std, dict):
+            return {**observation, **{key: self._add(observation[key], of_entry) for key, of_entry in std.items()}}
         noise = self.np_random.standard_normal(observation.shape).astype(observation.dtype)
-        return np.asarray(observation + self._std * noise, observation.dtype)
+        return np.asarray(observation + std * noise, observation.dtype)
+
+
+def _has_floats(space: gym.Space[Any]) -> bool:
+    if isinstance(space, Dict):
+        return any(map(_has_floats, space.values()))
+    return isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)
 
 
 @gin.configurable(denylist=["env"])
@@ -201,19 +227,20 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
 
 
 @gin.configurable(denylist=["env"])
-class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
+class Concatenate(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Shows the last `num` observations together, oldest first. Zeros replace observations before the first one.
 
     Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) or (h, w, c)
-    become (num * c, h, w). The bounds include zero. In Gymnasium's FrameStackObservation, they may not.
+    become (num * c, h, w). The entries of a Dict are joined each. The bounds include zero. In Gymnasium's
+    FrameStackObservation, they may not.
 
     Args:
-        env: An environment whose observation is a Box.
+        env: An environment whose observation is a Box, or a Dict of such spaces.
         num: The number of observations to show, including the current one.
 
     Raises:
-        ValueError: `num` is less than 1 or more than 1,000, the observation is not a Box, or height and width would
-            be taken for the channels of the stacked image.
+        ValueError: `num` is less than 1 or more than 1,000, an observation is not a Box, or height and width would be
+            taken for the channels of the stacked image.
     """
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
@@ -222,33 +249,48 @@ class Concatenate(gym.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
         if not 1 <= num <= MOST_PARTS:
             raise ValueError(f"num must be from 1 to {MOST_PARTS}, not {num}")
         self.num = num
-        space = box(env.observation_space, self)
-        self._frame_shape = space.shape
-        if len(space.shape) == 3 and channels_last(space.shape):
-            low, high = (channels_first(bound, space.shape) for bound in (space.low, space.high))
-            space = Box(low, high, dtype=space.dtype.type)
-        if len(space.shape) == 3 and channels_last(stacked := (num * space.shape[0], *space.shape[1:])):
-            raise ValueError(f"images {stacked} would be taken for (height, width, channels); swap height and width")
-        low, high = np.minimum(space.low, 0), np.maximum(space.high, 0)
-        self.observation_space = Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=space.dtype.type)
-        self._recent: list[Array] = []
-        self._none = [np.zeros(space.shape, space.dtype)] * num
+        self.observation_space = self._stacked(env.observation_space)
+        self._recent: list[Any] = []
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
+    def _stacked(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        if isinstance(space, Dict):
+            return Dict({key: self._stacked(part) for key, part in space.items()})
+        bounds, num = box(space, self), self.num
+        low, high = np.minimum(bounds.low, 0), np.maximum(bounds.high, 0)
+        if len(bounds.shape) == 3 and channels_last(bounds.shape):
+            low, high = (channels_first(bound, bounds.shape) for bound in (low, high))
+        if len(low.shape) == 3 and channels_last(stacked := (num * low.shape[0], *low.shape[1:])):
+            raise ValueError(f"images {stacked} would be taken for (height, width, channels); swap height and width")
+        return Box(np.concatenate([low] * num), np.concatenate([high] * num), dtype=bounds.dtype.type)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start an episode and forget the last one."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._recent = self._none
+        self._recent = [_zeros(_as_frame(observation))] * self.num
         return self._append(observation), info
 
-    def step(self, action: Any) -> tuple[Array, SupportsFloat, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
         """Take an environment step and show its observation after the earlier ones."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._append(observation), reward, terminated, truncated, info
 
-    def _append(self, observation: Array) -> Array:
-        frame = channels_first(observation, self._frame_shape) if len(self._frame_shape) == 3 else observation
-        self._recent = [*self._recent[1:], np.array(frame)]  # a copy: some environments reuse one array
-        return np.concatenate(self._recent)
+    def _append(self, observation: Any) -> Any:
+        self._recent = [*self._recent[1:], _as_frame(observation)]
+        return _joined(self._recent)
+
+
+def _as_frame(observation: Any) -> Any:
+    """Return a copy, because some environments reuse one array; of images, with channels first."""
+    if isinstance(observation, Mapping):
+        return {key: _as_frame(part) for key, part in observation.items()}
+    shape = np.shape(observation)
+    return np.array(channels_first(observation, shape) if len(shape) == 3 else observation)
+
+
+def _joined(frames: Sequence[Any]) -> Any:
+    if isinstance(frames[0], Mapping):
+        return {key: _joined([frame[key] for frame in frames]) for key in frames[0]}
+    return np.concatenate(frames)
 
 
 class FrameStackObservation(gymnasiums.FrameStackObservation):

@@ -99,6 +99,33 @@ def episode(length, terminated=True, first=0.0):
     return observations, np.full((length, 1), 0.5), np.arange(length), terminated
 
 
+def stepwise(given, after=None):
+    """The episode as a mapping with the observations before and after each step; `after` replaces the latter."""
+    observations, *others = given
+    following = observations[1:] if after is None else np.full_like(observations[1:], after, dtype=type(after))
+    named = dict(zip(("actions", "rewards", "terminated"), others, strict=True))
+    return {"observations": observations[:-1], "next_observations": following, **named}
+
+
+def test_observations_may_be_those_before_and_after_each_step():
+    whole = [episode(2, False), episode(3, True, 100.0)]
+    whole[0][0][1] = np.nan  # no number, but the same in both
+    with pytest.raises(UserError, match="nan"):
+        Dataset.from_episodes([stepwise(one) for one in whole])
+    whole[0][0][1] = 1.0
+    data, other = Dataset.from_episodes(whole), Dataset.from_episodes([stepwise(one) for one in whole])
+    for name in ("observations", "final_observations", "actions", "rewards", "terminations", "truncations", "stops"):
+        np.testing.assert_array_equal(getattr(data, name), getattr(other, name))
+    entries = [
+        {**one, **{key: {"place": one[key]} for key in ("observations", "next_observations")}}
+        for one in map(stepwise, whole)
+    ]
+    mapped = Dataset.from_episodes(entries)
+    assert mapped.observation_space is not None and mapped.lengths.tolist() == [2, 3]
+    with pytest.raises(UserError, match="2 observations and 2 actions"):
+        Dataset.from_episodes([{**stepwise(whole[0]), "next_observations": whole[0][0]}])
+
+
 def test_episodes_are_joined():
     named = dict(zip(("observations", "actions", "rewards", "terminals"), episode(3, first=100.0), strict=True))
     named["terminals"] = [False, False, True]
@@ -137,6 +164,9 @@ def test_episodes_equal_their_arrays(given):
     "bad, message",
     [
         ((np.zeros((3, 2)), np.zeros((3, 1)), np.zeros(3), True), "3 observations and 3 actions"),
+        ((np.zeros((3, 2)), np.zeros((3, 1)), np.zeros(3), True), "give next_observations, or use Dataset.from_arrays"),
+        (stepwise(episode(3), after=7.0), "next_observations of step 0 are not the observations of step 1"),
+        (stepwise(episode(3), after="x"), "next_observations"),
         ((np.zeros((1, 2)), np.zeros((0, 1)), np.zeros(0), True), "1 observations and 0 actions"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), np.zeros(3), True), "3 rewards, but 2 observations"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), [0, np.nan], True), "rewards[1] is nan"),
