@@ -218,22 +218,23 @@ ONLINE_HOPPER := $(foreach algo,iql td3_bc awac,hopper-mujoco-v0+$(HOPPER_REPLAY
 ONLINE_MAZE := water-maze-simple-pomdp-v0+water_maze_replay+rcalql+$(TO_ONLINE)/water_maze+150000
 # SAC after CQL, without the data (WSRL), in folders of their own: beside them lie runs of CQL that stays CQL.
 ONLINE_SAC := wsrl+pendulum-p-v0+pendulum_replay+rcql+$(TO_ONLINE)/pendulum_sac+10000
+ONLINE_MAZE_1 := weight_1+water-maze-simple-pomdp-v0+water_maze_replay+rcalql+$(TO_ONLINE)/water_maze_weight_1+150000
 ONLINE := $(ONLINE_PENDULUM) $(ONLINE_HOPPER) $(ONLINE_MAZE)
 
-evidence-online: $(ONLINE) $(ONLINE_SAC)
+evidence-online: $(ONLINE) $(ONLINE_SAC) $(ONLINE_MAZE_1)
 
 $(ONLINE_PENDULUM) $(ONLINE_SAC): $(DATA)/pendulum_replay.hdf5
 $(ONLINE_HOPPER): $(DATA)/$(HOPPER_REPLAY).hdf5
-$(ONLINE_MAZE): $(DATA)/water_maze_replay.hdf5
+$(ONLINE_MAZE) $(ONLINE_MAZE_1): $(DATA)/water_maze_replay.hdf5
 $(ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --then_env_steps $(word 5,$(subst +, ,$@)) \
 	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 $(if $(filter $@,$(ONLINE_HOPPER)),2)) --threads 1 --results results/evidence --resume
 
-$(ONLINE_SAC): $(VENV)/installed
+$(ONLINE_SAC) $(ONLINE_MAZE_1): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
-	  --run_id 1 2 3 4 5 --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
+	  --run_id 1 $(if $(filter $@,$(ONLINE_SAC)),2 3 4 5) --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
 
 # The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library. `bc`
 # learns from the best tenth of the episodes.

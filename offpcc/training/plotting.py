@@ -1,6 +1,7 @@
 """Plots of learning curves: of a run, and of means over seeds."""
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 OFFLINE_STEPS = "steps of learning from recorded data"
 BOTH_STEPS = "steps from recorded data, then environment steps"
 LABEL = 36  # characters in a line of a label
+TITLE = 44  # characters of a line of a title
 UNBROKEN = "\0"  # placeholder for a space without a line break
 THIN = 0.8  # points; width of the line of a single run
 
@@ -154,11 +156,17 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
         figure = Figure(figsize=(4.8 * num_columns, 3.4 * num_rows), layout="constrained")
         panels = figure.subplots(num_rows, num_columns, squeeze=False)
         for axes, title in zip(panels.flat, titles, strict=False):
-            axes.set(title=title, xlabel="environment steps", ylabel=ylabel)
+            axes.set(title=_wrapped(title), xlabel="environment steps", ylabel=ylabel)
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         for axes in panels.flat[len(titles) :]:
             axes.remove()
     return figure, panels
+
+
+def _wrapped(title: str) -> str:
+    """Return a title in lines that fit a panel: a line each for environment, data and phase, if it is long."""
+    parts = re.split("(?=_from_|_then_)", title) if len(title) > TITLE else [title]
+    return "\n".join(line for part in parts for line in textwrap.wrap(part, TITLE))
 
 
 def _mark_switch(axes: "Axes", progress: Progress) -> bool:

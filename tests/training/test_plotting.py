@@ -98,6 +98,20 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
     assert axes.get_xlabel() == "environment steps"
 
 
+def test_a_long_title_has_lines_that_fit_the_panel(tmp_path, monkeypatch):
+    import offpcc.training.plotting
+
+    figures = []
+    monkeypatch.setattr(offpcc.training.plotting, "save_figure", lambda figure, file: figures.append(figure))
+    label = "water-maze-simple-pomdp-v0_from_water_maze_replay_then_online"
+    write_run(tmp_path / label / "rcalql" / "1", [1.0, 5.0])
+    plot_runs([tmp_path / label], tmp_path / "curves.png")
+    title = figures[0].axes[0].get_title()
+    assert title.split("\n") == ["water-maze-simple-pomdp-v0", "_from_water_maze_replay", "_then_online"]
+    plot_run(tmp_path / label / "rcalql" / "1", tmp_path / "curve.png")
+    assert figures[1].axes[0].get_title().replace("\n", "") == f"{label}, rcalql, run 1"
+
+
 def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
     import offpcc.training.plotting
 
