@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from offpcc.training.experiment import configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
-    from offpcc.training.model_training import load_model
+    from offpcc.training.model_files import load_model
     from offpcc.training.results import (
         check,
         check_env,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         load_run,
         plot,
         report,
+        train_model,
     )
     from offpcc.training.spec import RunSpec
 
@@ -67,6 +68,7 @@ __all__ = [
     "plot",
     "qlearning_dataset",
     "report",
+    "train_model",
     *NAMES,
 ]
 
@@ -80,10 +82,11 @@ _HOMES = {
     "export": "offpcc.training.export",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
-    "load_model": "offpcc.training.model_training",
+    "load_model": "offpcc.training.model_files",
     "make": "offpcc.envs.make",
     **dict.fromkeys(("check", "check_env", "check_memory", "collect"), "offpcc.training.results"),
     **dict.fromkeys(("evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"),
+    "train_model": "offpcc.training.results",
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

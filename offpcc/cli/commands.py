@@ -40,8 +40,8 @@ from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, return_decimals
+from offpcc.training.model_files import load_model
 from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
-from offpcc.training.model_training import load_model
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs

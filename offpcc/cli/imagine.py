@@ -30,8 +30,8 @@ from offpcc.envs.guard import opened
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import ActionScale
 from offpcc.training.loggers.console import download_bar
+from offpcc.training.model_files import load_model
 from offpcc.training.model_quality import check_model_fits_data
-from offpcc.training.model_training import load_model
 from offpcc.training.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals

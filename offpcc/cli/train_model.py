@@ -17,21 +17,9 @@ from offpcc.data.offline import DatasetOptions, read
 from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures)
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.model_training import (
-    ModelFit,
-    ModelTraining,
-    announce,
-    build_model,
-    check_model_of,
-    check_same_settings,
-    describe_spread,
-    model_of,
-    read_model,
-    train_to_file,
-)
+from offpcc.training.model_files import fit_model, unfinished_model
+from offpcc.training.model_training import ModelTraining, describe_spread
 from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
-from offpcc.utils import signals
-from offpcc.utils.errors import UserError
 
 print_line = functools.partial(print, flush=True)
 
@@ -57,9 +45,7 @@ def run_train_model(
     """
     if dataset_steps is not None:
         check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
-    content = read_model(out) if resume and out.exists() else None
-    if out.exists() and content is None:
-        raise UserError(f"{out} exists; name another file, or give --resume to finish the training of its model")
+    content = unfinished_model(out, resume)
     bindings = loading.load_gin_config(config, gin, modules=modules)
     console, options = Console(), DatasetOptions.from_gin()
     with ExitStack() as stack:
@@ -73,26 +59,9 @@ def run_train_model(
     used = choose_device(device, threads)
     with torch_settings(used, threads):
         names = [env or "", data.recorded_in or "", data.name]
-        if content is None:
-            model = build_model(data, DynamicsModel, names, used, seed, settings)
-        else:
-            model = model_of(content, out, used)
-            check_model_of(model, out, data)
-            asked = {"--seed": seed, **training.values()}
-            check_same_settings(content, settings, asked, out, "give that value, or another file")
-            if content["training"] is None:
-                print(f"{out} is finished, after {model.facts['num_epochs']} epochs; there is nothing left to train")
-                return 0
-        fit = ModelFit(model, data.rows, training, seed)
-        if content is not None:
-            fit.load_state_dict(content["training"])
-        announce(model, fit, data, print_line)
-        try:
-            train_to_file(fit, out, print_line)
-        except signals.Interrupted as stop:
-            kept = f"{out} keeps {fit.epoch} epochs" if out.exists() else "nothing is kept"
-            stop.message = f"stopped; {kept}; run the same command with --resume to continue"
-            raise
+        model = fit_model(data, out, names, settings, training, used, seed, content, print_line)
+    if content is not None and content["training"] is None:
+        return 0
     print_training_result(model)
     print(f"model {out}")
     return 0

@@ -50,8 +50,7 @@ from offpcc.training.imagination import Imagination, imagined_capacity, stat_nam
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.model_training import (
-    ModelTraining,
+from offpcc.training.model_files import (
     check_model_of,
     check_same_settings,
     find_or_train,
@@ -60,6 +59,7 @@ from offpcc.training.model_training import (
     read_model,
     untrained_model,
 )
+from offpcc.training.model_training import ModelTraining
 from offpcc.training.online import OnlinePhase, check_take_over
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import (

@@ -17,9 +17,10 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.agent import Agent
+from offpcc.algorithms.agent import Agent, check_device
+from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls
+from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.validation import (
     Flag,
@@ -54,6 +55,8 @@ from offpcc.training.evaluation import evaluate_actor, open_environment, overvie
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
 from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
+from offpcc.training.model_files import fit_model, unfinished_model
+from offpcc.training.model_training import ModelTraining
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import plot_runs
 from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
@@ -62,7 +65,7 @@ from offpcc.training.report_figure import draw_report
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_tables import Curve, Summary, curve_of, find_runs, read_progress
 from offpcc.training.seed_statistics import mean_interval
-from offpcc.training.spec import Arguments, configured_make
+from offpcc.training.spec import Arguments, check_steps, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.figures import check_picture, explain_picture_errors
@@ -245,6 +248,62 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
             return examine_dataset(load_unchanged(data, DatasetOptions.from_gin()), env=made)
         except SpoiledData as error:
             return refused(str(data), error)
+
+
+@explains_calls
+def train_model(
+    dataset: str | Path | Dataset,
+    file: str | Path,
+    env: str | EnvFunction | None = None,
+    *,
+    model: Arguments | None = None,
+    training: Arguments | None = None,
+    dataset_fraction: Fraction = 1.0,
+    dataset_steps: PositiveInteger | None = None,
+    seed: NonnegativeInteger = 0,
+    device: str | torch.device = "cpu",
+    threads: PositiveInteger | None = 1,
+    resume: Flag = False,
+) -> DynamicsModel:
+    """Train a model of recorded data, as ``offpcc train-model`` does, and write it to a file; print the progress.
+
+    A run takes it by `model`, as in ``offpcc.build(env, "mopo", dataset=dataset, model=file)``.
+
+    Args:
+        dataset: what `offpcc.data.load_dataset` reads, or a dataset.
+        file: the file to write.
+        env: the environment whose view of the data the model predicts; see `evaluate`. None for the data as they are.
+        model: arguments of `DynamicsModel`, such as ``{"history": 4}``; gin gives the others.
+        training: arguments of `ModelTraining`, such as ``{"max_epochs": 100}``; gin gives the others.
+        dataset_fraction: see `build`.
+        dataset_steps: see `build`.
+        seed: seed of the weights, the holdout and the order of the data.
+        device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
+        threads: number of CPU threads of torch; None keeps torch's number.
+        resume: whether to continue a training of this file that was stopped.
+
+    Raises:
+        UserError: an argument is invalid, the data have no vectors for observations, or the file exists.
+    """
+    given: dict[str, Any] = {"dataset_fraction": dataset_fraction, "dataset_steps": dataset_steps, "seed": seed}
+    given |= {"model": model, "training": training, "threads": threads, "resume": resume}
+    check_arguments("train_model", rules_of(train_model), given)
+    refuse_unknown("DynamicsModel", model or (), parameters(DynamicsModel) - passed_by_us(DynamicsModel))
+    refuse_unknown("ModelTraining", training or (), parameters(ModelTraining))
+    if dataset_steps is not None:
+        check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
+    path, used = as_path(file, "file"), check_device(device, "device")
+    with for_python(), ExitStack() as stack:
+        content = unfinished_model(path, resume)
+        make_env = None if env is None else _configured(env)
+        example = None if make_env is None else stack.enter_context(opened(make_env()))
+        part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
+        data = read(dataset, example, DatasetOptions.from_gin(), **part)
+        settings = loading.resolve_bindings(DynamicsModel, loading.python_numbers(model or {}))
+        options = ModelTraining.from_gin(loading.python_numbers(training or {}))
+        names = [env if isinstance(env, str) else "", data.recorded_in or "", data.name]
+        with torch_settings(used, threads):
+            return fit_model(data, path, names, settings, options, used, seed, content, print)
 
 
 @explains_calls

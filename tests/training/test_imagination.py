@@ -22,7 +22,8 @@ from offpcc.networks import Recurrent
 from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
-from offpcc.training.model_training import ModelFit, ModelTraining, load_model
+from offpcc.training.model_files import load_model
+from offpcc.training.model_training import ModelFit, ModelTraining
 from offpcc.training.spec import model_settings
 from offpcc.training.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.utils import signals

@@ -14,10 +14,11 @@ from offpcc.data import Dataset, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
 from offpcc.networks.noise import Noise
-from offpcc.training import model_training
+from offpcc.training import model_files
 from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
 from offpcc.training.metrics import Loop
-from offpcc.training.model_training import ModelTraining, find_or_train, fingerprint
+from offpcc.training.model_files import find_or_train, fingerprint
+from offpcc.training.model_training import ModelTraining
 from offpcc.training.spec import data_name
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -148,7 +149,7 @@ def test_a_run_waits_for_the_model_that_another_process_trains(tmp_path, monkeyp
         (tmp_path / "later").rename(file)
         lock.close()
 
-    monkeypatch.setattr(model_training, "time", SimpleNamespace(sleep=end_of_the_other))
+    monkeypatch.setattr(model_files, "time", SimpleNamespace(sleep=end_of_the_other))
     second = model_of(1)
     assert fingerprint(second) == fingerprint(first)
     assert "another process trains this model" in capsys.readouterr().err

@@ -18,18 +18,9 @@ from offpcc.envs.termination import find_rule
 from offpcc.launch import main
 from offpcc.networks.gaussian_ensemble import MANY_ROWS
 from offpcc.training import model_quality as model_quality_module
+from offpcc.training.model_files import announce, build_model, load_model, model_of, read_model, save_model
 from offpcc.training.model_quality import format_quality, model_quality
-from offpcc.training.model_training import (
-    ModelFit,
-    ModelTraining,
-    Transitions,
-    announce,
-    build_model,
-    load_model,
-    model_of,
-    read_model,
-    save_model,
-)
+from offpcc.training.model_training import ModelFit, ModelTraining, Transitions
 from offpcc.training.policy_evaluation import rank_correlation
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -560,6 +551,33 @@ def test_recorded_terminations_that_contradict_a_rule_are_told():
     num_ended = int(data.rows.terminations.sum())
     assert f"{num_ended} of the {num_ended} recorded terminations contradict this rule" in told
     assert "termination='learned'" in told
+
+
+def test_python_trains_the_same_model_as_the_command(recording, tmp_path, capsys):
+    """The same bytes; and bad arguments are messages in words of Python."""
+    file, small_nets = tmp_path / "python.pt", {"hidden_dims": (16,), "num_members": 3, "num_elites": 2}
+    model = offpcc.train_model(recording, file, "pendulum-p-v0", model=small_nets, training={"max_epochs": 2}, seed=3)
+    assert "epoch 2: loss" in capsys.readouterr().out
+    assert model.observation_dim == 2 and model.facts["num_epochs"] == 2
+    words = ["DynamicsModel.hidden_dims=(16,)", "DynamicsModel.num_members=3", "DynamicsModel.num_elites=2"]
+    words += ["ModelTraining.max_epochs=2"]
+    other = tmp_path / "command.pt"
+    command = ["train-model", "--dataset", recording, "--out", str(other), "--env", "pendulum-p-v0", "--seed", "3"]
+    assert main([*command, "--gin", *words]) == 0
+    assert file.read_bytes() == other.read_bytes()
+    given = {"env": "pendulum-p-v0", "model": small_nets, "training": {"max_epochs": 2}}
+    with pytest.raises(UserError, match=r"python\.pt exists; name another file, or give resume=True"):
+        offpcc.train_model(recording, file, **given)
+    again = offpcc.train_model(recording, file, **given, seed=3, resume=True)
+    assert again.facts == model.facts
+    for wrong, told in (
+        ({"model": {"hiden_dims": 3}}, "DynamicsModel takes no argument 'hiden_dims'; did you mean hidden_dims"),
+        ({"training": {"epochs": 3}}, "ModelTraining takes no argument 'epochs'"),
+        ({"seed": -1}, "train_model.seed is -1"),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            offpcc.train_model(recording, tmp_path / "new.pt", **wrong)
+    assert not (tmp_path / "new.pt").exists()
 
 
 def test_a_training_continues_only_with_its_settings(recording, tmp_path, capsys, monkeypatch):
