@@ -352,12 +352,12 @@ def run_evaluate(
     if json_output:
         print(json.dumps(found[0] if len(actors) == 1 else {"runs": found}, indent=2))
         return 0
-    groups: dict[tuple[str, str], list[float]] = {}
-    for run in found:
-        groups.setdefault((run["env"], run["algo"]), []).append(run["mean"])
-    for (name, algo), means in groups.items():
+    runs = {(one if one.is_dir() else one.parent).resolve(): run for one, run in zip(actors, found, strict=True)}
+    for group in groups_of([*runs]) if len(runs) == len(actors) > 1 else ():  # with equal settings and data
+        means = [runs[run]["mean"] for run in group.runs if run in runs]
         if len(means) > 1:
-            print(f"{add_simulator_version(name)} {algo}: {_mean_return(name, means)} over {len(means)} runs")
+            name = runs[group.runs[0]]["env"]
+            print(f"{group} in {add_simulator_version(name)}: {_mean_return(name, means)} over {len(means)} runs")
     return 0
 
 
@@ -433,14 +433,16 @@ def _load(
     return env, file, actor
 
 
-def _check_own_bindings(env: str | None) -> None:
-    """Refuse bindings of the command line that do not change the environment; it is made once for that."""
+def _check_own_bindings(env: str | None, reads_data: bool = False) -> None:
+    """Refuse bindings of the command line that change neither the environment, which is made for that, nor the data."""
     own = [binding for binding in loading.current().bindings if binding.where == COMMAND_LINE]
     if own:
         loading.take_used()  # by the actor's networks, which are as they were saved
         if env:
             with opened(configured_make(env)()):
                 episode_options()
+        if reads_data:
+            DatasetOptions.from_gin()
         check_unused_bindings(own)
 
 
@@ -481,7 +483,7 @@ def _evaluate_from_data(
     actor = load_actor(file, choose_device(device, threads))
     if not env and run.details().get("env"):
         env = run.env()
-    _check_own_bindings(env)
+    _check_own_bindings(env, reads_data=True)
     print(f"evaluating {file}", flush=True)
     with of_data.showing_updates() as show:
         estimate = evaluate_from_data(actor, data, env, progress=show, **fqe)

@@ -2,12 +2,14 @@
 
 import glob
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from offpcc.algorithms import find_algorithm
 from offpcc.cli.params import default_encoders
@@ -109,15 +111,19 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
             raise
         return None
     for name in [text.partition("=")[0].strip() for text in options.gin]:
-        if "." not in name and f"%{name}" not in loading.current().text:
+        if "." not in name and not re.search(rf"%{re.escape(name)}\b", loading.current().text):
             hint = binding_hint(name) or "a binding starts with the name of a class, as in SAC.lr"
             raise UserError(f"{COMMAND_LINE}: {name} has no effect: it names no class; {hint}")
     try:
-        spec = RunSpec.make(options.env or None, options.algo, dataset=options.dataset)
+        given: dict[str, Any] = {"start_from": options.start_from, "then_env_steps": options.then_env_steps}
+        given |= {"dataset_fraction": options.dataset_fraction, "dataset_steps": options.dataset_steps}
+        spec = RunSpec.make(options.env or None, options.algo, dataset=options.dataset, **given)
     except UserError:
         return None
     # Values in use are no bindings if they depend on the algorithm or the data, such as Imagination.length.
     bound = loading.used_values(spec.used) | loading.plain_values(spec.config.text)
+    if there is not None and options.model:  # the run has the settings of the model
+        bound |= {name: there[name] for name in there if name.startswith(("DynamicsModel.", "ModelTraining."))}
     return None if there is None else (there, used_by(there, bound, algorithm))
 
 

@@ -181,7 +181,7 @@ def _spec_of_run(options: TrainOptions, folder: RunFolder) -> RunSpec:
 def _announcing(note: str) -> Callable[[str], None]:
     """Return a function that prints texts. Before the first one, it prints a note, unless this is "".
 
-    Of several runs of one command, only the first one prints a note that they share. Training goes on if nobody reads
+    Of several runs in one process, only the first one prints a note that they share. Training goes on if nobody reads
     the output any more: a closed terminal, or `head`.
     """
     notes = [note] if note else []
@@ -196,21 +196,6 @@ def _announcing(note: str) -> Callable[[str], None]:
             drop_output()
 
     return announce
-
-
-def _model_before(folder: RunFolder) -> str | None:
-    """Return the file of the model that an existing run used, if it was given one.
-
-    Raises:
-        UserError: there is no such file any more.
-    """
-    file: str | None = folder.details().get("model")
-    if file is not None and not Path(file).exists():
-        raise UserError(
-            f"{folder.path} used the model {file}, which does not exist; put it back, or say where it is now by "
-            f"--model FILE"
-        )
-    return file
 
 
 def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
@@ -237,7 +222,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         then_env_steps=options.then_env_steps,
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),
-        model=options.model or _model_before(folder),
+        model=options.model or folder.details().get("model"),
         results=options.results or None,
         save_dataset=options.save_dataset,
         track=options.track,

@@ -5,6 +5,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import gin
@@ -16,6 +17,7 @@ from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes
 from offpcc.utils.errors import UserError, print_to_stderr, similar
 
 COMMAND_LINE = "--gin"
+RUN_CONFIG = "config.gin"  # in a run's folder
 MANY = 5  # settings of another algorithm, from which a config is taken to be made for it
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
@@ -372,7 +374,8 @@ def check_unused_bindings(
                 raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; remove it")
             continue
         if binding.selector == MACRO:
-            if binding.where == COMMAND_LINE or (binding.scope, MACRO) not in referenced:
+            is_of_run = Path(binding.where.rpartition(":")[0]).name == RUN_CONFIG  # its value may be overridden
+            if binding.where == COMMAND_LINE or not (is_of_run or (binding.scope, MACRO) in referenced):
                 near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(used_names - {MACRO})]
                 near = [name for name in near if _is_parameter(name)]
                 hint = f"did you mean {' or '.join(near)}?" if near else binding_hint(binding.given)

@@ -505,7 +505,7 @@ def resolve_bindings(
         if not may_lack:
             raise missing_binding(f"{selector.split('.')[-1]}.{missing[0]}")
         settings = {name: value for name, value in settings.items() if value is not gin.REQUIRED}
-    as_bound = gin.get_bindings(function, resolve_references=False)
-    used = {name: value if is_writable(value) else as_bound.get(name, value) for name, value in settings.items()}
+    bound = gin.get_bindings(function, resolve_references=False)  # with the names of classes and macros
+    used = settings | {name: value for name, value in bound.items() if name not in (given or {})}
     gin_private.OPERATIVE_CONFIG.setdefault(("", selector), {}).update(used)
     return settings

@@ -22,7 +22,7 @@ from offpcc.algorithms.construction import check_actions
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls
+from offpcc.config.bindings import COMMAND_LINE, explains_calls
 from offpcc.config.validation import (
     Fraction,
     NonnegativeInteger,
@@ -286,6 +286,9 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
     _record_used(spec, algorithm, buffer)
+    if data is not None and spec.imagination is not None:  # its buffer is built last
+        own_class = default_buffer(algorithm.memoryless, False)
+        loading.add_used(own_class, loading.bindings_of(own_class))
     experiment = Experiment(
         algorithm,
         buffer,
@@ -307,6 +310,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
         if data is not None and spec.imagination is not None and spec.start_from is None:
             experiment.imagination = _build_imagination(spec, task, algorithm, buffer, sizes, data)
             experiment.buffer = experiment.imagination.buffer
+            if online is not None:
+                online.columns_before = columns_of(algorithm, tests)
     experiment.config = loading.operative()
     return experiment
 
@@ -516,23 +521,28 @@ def get_model(
     names += [data.recorded_in or "", data.name]
     if is_altered and spec.model_settings.get("termination", AUTO) == AUTO:
         names = names[1:] if not options.wrappers else []  # wrappers change recorded observations, too
-    return find_or_train(data, names, spec.model_settings, spec.model_training, spec.device, spec.seed)
+    how = spec.model_settings, spec.model_training, spec.device, spec.seed, spec.env or ""
+    return find_or_train(data, names, *how)
 
 
 def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsModel:
     """Return the model in a file, whose settings the run's config keeps.
 
     Raises:
-        UserError: it is of other data, or was trained with other settings than those that are bound.
+        UserError: it is missing or of other data, or a binding of the command line or of Python has another value.
     """
+    if not file.exists():
+        raise UserError(f"the model {file} does not exist; put it back, or name its place by --model FILE")
     model, content = check_model_of(load_model(file, spec.device), file, data), read_model(file)
     assert spec.model_training is not None
-    bound, training = loading.bindings_of(DynamicsModel), spec.model_training.values()
-    asked = {name: spec.model_settings[name] for name in bound}
-    training = {name: training[name] for name in loading.bindings_of(ModelTraining)}
+    given = [one for one in spec.config.bindings if one.where in (COMMAND_LINE, loading.IN_PYTHON)]
+    networks, training = (
+        {one.parameter: values[one.parameter] for one in given if one.selector.endswith(f".{owner}")}
+        for owner, values in (("DynamicsModel", spec.model_settings), ("ModelTraining", spec.model_training.values()))
+    )
     remedy = "leave the binding out, or train a model with it by `offpcc train-model`"
-    check_same_settings(content, asked, training, file, remedy)
-    if "history" not in bound and model.history < (wanted := spec.model_settings["history"]):
+    check_same_settings(content, networks, training, file, remedy)
+    if model.history < (wanted := spec.model_settings["history"]) and "history" not in networks:
         print_to_stderr(
             f"note: {file} reads {model.history} observation{'s' * (model.history > 1)}, but a model that {spec.algo} "
             f"trains itself reads {wanted}, because velocities may be hidden; such a model comes from `offpcc "

@@ -173,6 +173,7 @@ def find_or_train(
     training: ModelTraining,
     device: torch.device,
     seed: int,
+    env: str = "",
 ) -> DynamicsModel:
     """Return a trained model of recorded data from `models_folder`; train it there if there is none.
 
@@ -184,6 +185,7 @@ def find_or_train(
     """
     folder, wanted = models_folder(), hash_data(data)
     new = build_model(data, DynamicsModel, names, device, seed, settings)
+    new.facts["env"] = env
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
 

@@ -154,7 +154,7 @@ def _read_last(column: Column, observations: Array, ends: Array, name: str, num_
         check_finite(after, f"{name}: next_observations", rows.start)
         following = observations[rows.start + 1 : rows.stop + 1]
         jump = np.zeros(len(after), np.bool_)
-        jump[: len(following)] = _differ(after[: len(following)], following, num_bytes)
+        jump[: len(following)] = rows_differ(after[: len(following)], following, num_bytes)
         jump &= ~ends[rows]
         own = observations[rows]
         num_moving += int((_are_unlike(own[: len(following)], following) & ~ends[rows][: len(following)]).sum())
@@ -190,7 +190,7 @@ def _lead_elsewhere(last: LastSteps, observations: Array, episodes: Array, befor
     """Return a mask of the episodes whose last observation is not the first one of the episode after `before`."""
     final, masks = last.final_observations, [np.zeros(0, np.bool_)]
     for part in _parts(np.arange(len(episodes)), observations):
-        masks.append(_differ(final[episodes[part]], observations[last.stops[before[part]]], num_bytes))
+        masks.append(rows_differ(final[episodes[part]], observations[last.stops[before[part]]], num_bytes))
     return np.concatenate(masks)
 
 
@@ -200,11 +200,11 @@ def _are_unlike(some: Array, others: Array) -> Array:
     return unlike
 
 
-def _differ(after: Array, following: Array, num_bytes: int = 0) -> Array:
+def rows_differ(after: Array, following: Array, num_bytes: int = 0) -> Array:
     """Return a mask of the rows that differ by more than the tolerance."""
     if num_bytes:
         some, others = (np.ascontiguousarray(rows[:, :num_bytes]).view(np.float32) for rows in (after, following))
-        return _differ(some, others) | _are_unlike(after[:, num_bytes:], following[:, num_bytes:])
+        return rows_differ(some, others) | _are_unlike(after[:, num_bytes:], following[:, num_bytes:])
     differ = _are_unlike(after, following)
     places = np.flatnonzero(differ)
     if following.dtype.kind == "f" and len(places):

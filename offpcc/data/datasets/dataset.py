@@ -18,7 +18,7 @@ from offpcc.config.bindings import explains_calls
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
-from offpcc.data.datasets.boundaries import find_jumps, last_steps, shows_ends, time_limits
+from offpcc.data.datasets.boundaries import find_jumps, last_steps, rows_differ, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
     REQUIRED,
     Array,
@@ -845,7 +845,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
             found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
             raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
         given = [episode[key] for key in keys]
-        if "next_observations" in episode:
+        if episode.get("next_observations") is not None:
             given[0] = _with_last(given[0], episode["next_observations"], where)
     else:
         given = list(episode) if isinstance(episode, Iterable) else []
@@ -890,10 +890,10 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
 
 
 def _with_last(observations: Any, following: Any, where: str) -> Any:
-    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); unchanged if they are no L.
+    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); or L+1 of them, unchanged.
 
     Raises:
-        UserError: an observation after a step is not the one before the next step.
+        UserError: an observation after a step is not the one before the next step, or the lengths do not fit.
     """
     if isinstance(observations, Mapping) and isinstance(following, Mapping):
         return {
@@ -904,16 +904,19 @@ def _with_last(observations: Any, following: Any, where: str) -> Any:
         np.asarray(as_column(rows, f"{where}: {name}observations"))
         for name, rows in (("", observations), ("next_", following))
     )
-    if before.shape != after.shape or before.ndim == 0:
-        return observations
-    differs = (before[1:] != after[:-1]) & ~((before[1:] != before[1:]) & (after[:-1] != after[:-1]))  # NaN is not NaN
-    if differs.any():
-        step = int(np.flatnonzero(differs.reshape(len(differs), -1).any(1))[0])
+    fits = before.ndim > 0 and before.shape[1:] == after.shape[1:] and len(before) in (len(after), len(after) + 1)
+    if not (fits and after.ndim and {before.dtype.kind, after.dtype.kind} <= {*"biuf"}):
+        raise UserError(
+            f"{where}: observations of shape {before.shape} ({before.dtype}), but next_observations of shape "
+            f"{after.shape} ({after.dtype}); give as many numbers, or leave next_observations out"
+        )
+    if (differs := rows_differ(after[: len(before) - 1], before[1:])).any():
+        step = int(differs.argmax())
         raise UserError(
             f"{where}: next_observations of step {step} are not the observations of step {step + 1}; give the steps of "
             f"one episode in their order, or all steps to Dataset.from_arrays"
         )
-    return np.concatenate([before, after[-1:]])
+    return observations if len(before) > len(after) else np.concatenate([before, after[-1:]])
 
 
 def concat_datasets(one: Dataset, other: Dataset) -> Dataset:

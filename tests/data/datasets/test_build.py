@@ -122,7 +122,9 @@ def test_observations_may_be_those_before_and_after_each_step():
     ]
     mapped = Dataset.from_episodes(entries)
     assert mapped.observation_space is not None and mapped.lengths.tolist() == [2, 3]
-    with pytest.raises(UserError, match="2 observations and 2 actions"):
+    with pytest.raises(
+        UserError, match=r"observations of shape \(2, 2\) .*, but next_observations of shape \(3, 2\) .*; give as many"
+    ):
         Dataset.from_episodes([{**stepwise(whole[0]), "next_observations": whole[0][0]}])
 
 
@@ -167,6 +169,14 @@ def test_episodes_equal_their_arrays(given):
         ((np.zeros((3, 2)), np.zeros((3, 1)), np.zeros(3), True), "give next_observations, or use Dataset.from_arrays"),
         (stepwise(episode(3), after=7.0), "next_observations of step 0 are not the observations of step 1"),
         (stepwise(episode(3), after="x"), "next_observations"),
+        (
+            {**stepwise(episode(3)), "next_observations": episode(4)[0]},
+            "observations of shape (3, 2) (float64), but next_observations of shape (5, 2) (float64); give as many",
+        ),
+        (
+            {**stepwise(episode(3)), "observations": episode(3)[0], "next_observations": episode(3)[0][:-1]},
+            "next_observations of step 0 are not the observations of step 1",
+        ),
         ((np.zeros((1, 2)), np.zeros((0, 1)), np.zeros(0), True), "1 observations and 0 actions"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), np.zeros(3), True), "3 rewards, but 2 observations"),
         ((np.zeros((3, 2)), np.zeros((2, 1)), [0, np.nan], True), "rewards[1] is nan"),
