@@ -54,6 +54,7 @@ def test_a_refused_run_does_not_stop_the_others(tmp_path):
     _, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "run 1: offpcc: run 1 in" in err and "Traceback" not in err
+    assert err.endswith("offpcc: run 1 failed, for the reason given above; the other runs are trained\n")
     assert (run_folder(tmp_path, run_id=2) / "actor_last.pt").exists()
 
 
