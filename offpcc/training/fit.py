@@ -131,7 +131,8 @@ def fit(
         announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
             standard output.
         callbacks: callbacks that do not belong to the run's settings, such as one that saves actors. They are called
-            before the checkpoint of an epoch is written.
+            before the checkpoint of an epoch is written. If `on_epoch` of one raises, the best actor and a checkpoint
+            are saved before the exception leaves `fit`.
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
@@ -531,7 +532,8 @@ def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: boo
         if plan.checkpoint is not None:
             began_with_networks = (spec.init or folder.details().get("init")) is not None
             messages += checkpoints.resume(plan.checkpoint, experiment, began_with_networks)
-            loop.stopped = False  # a run that reached `stop_return` and is not over got more epochs
+            if not checkpoints.is_over(plan.checkpoint, planned_epochs(spec, plan.checkpoint)):
+                loop.stopped = False  # a run that was ended early got more epochs
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
                 messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")
@@ -595,6 +597,8 @@ def _train(
             raise fault.with_resume().kept_in(folder.path) from fault.cause
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+        if why := experiment.explain_early_end(spec.training):
+            announce(why)
         if experiment.recorder is not None:
             announce(f"dataset         {spec.save_dataset}")
         tell_result(folder, announce)

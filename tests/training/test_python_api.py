@@ -842,9 +842,11 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     capsys.readouterr()
     learner.train(num_epochs=1)
     assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
-    train(learner, num_epochs=2, stop_return=-1e6)
-    learner.train(num_epochs=2, stop_return=-1e6)
-    assert "the run has reached its stop_return" in capsys.readouterr().out
+    for _ in range(2):
+        learner.train(num_epochs=3, stop_return=-1e6)
+    told = capsys.readouterr().out
+    assert told.count("the run ended early, after epoch 2 of 3: the last test reached train.stop_return, which is") == 1
+    assert "the run was ended early, by its stop_return or by a callback; give" in told
 
 
 def test_training_without_a_length_keeps_that_of_the_last_call(capsys):
