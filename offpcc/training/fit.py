@@ -244,7 +244,8 @@ def _fit_locked(
                 )
             if plan.checkpoint is None and spec.start_from is not None:
                 keep_best_actor(spec, folder, experiment)
-            announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
+            unused = [f"train.{name}" for name in _unused_of_train(spec, experiment)]
+            announce("\n".join([*describe_config(spec, experiment.config, folder.config, unused), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
     return RunResult(folder.path)
@@ -419,21 +420,26 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     check_num_envs(waiting, spec.training["num_steps_per_epoch"])
     learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
     parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
-    of_train = unused_train_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
-    if spec.start_from is not None:
-        of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
-    elif not spec.training["num_epochs"]:
-        of_train |= {name: f"OfflineToOnline.{other} is in its place" for name, other in IN_ENVIRONMENT.items()}
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
         type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
-        train: of_train,
+        train: _unused_of_train(spec, experiment),
         offline.DatasetOptions: offline.unused_dataset_parameters(algorithm),
     }
     parts_given = arguments_of(spec, type(algorithm), buffer)
     given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
+
+
+def _unused_of_train(spec: RunSpec, experiment: Experiment) -> dict[str, str]:
+    """Return the settings of `train` that have no effect on this run, with the reasons."""
+    unused = unused_train_parameters(experiment.algorithm, experiment.interaction, experiment.tests, spec.training)
+    if spec.start_from is not None:
+        unused |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
+    elif not spec.training["num_epochs"]:
+        unused |= {name: f"OfflineToOnline.{other} is in its place" for name, other in IN_ENVIRONMENT.items()}
+    return unused
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:

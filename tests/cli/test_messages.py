@@ -128,6 +128,13 @@ def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypat
     assert lines == ["  ActorCritic: lr = %rate", "  SAC: alpha = 0.25", "  macros: rate = 0.002"]
 
 
+def test_settings_without_effect_are_not_told(launch, unit_file, tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("train.num_epochs = 1\ntrain.num_steps_per_epoch = 3\ntrain.update_after = 10_000\n")
+    code, out, err = launch("--dataset", unit_file, "--algo", "td3_bc", "--config", config)
+    assert code == 0 and "  train: num_epochs = 1, num_steps_per_epoch = 3\n" in out, out + err
+
+
 def test_a_config_that_comes_along_is_told_in_few_lines():
     for config in ("configs/quickstart.gin", "configs/offline_quickstart.gin", "configs/algorithms/sac.gin"):
         bound, lines = told_of_config(config)
