@@ -81,7 +81,7 @@ from offpcc.training.run_messages import (
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
-from offpcc.utils.files import explain_disk_errors, open_regular, replacing
+from offpcc.utils.files import FULL, IN_THE_WAY, explain_disk_errors, open_regular, replacing
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
@@ -229,7 +229,7 @@ def _fit_locked(
     experiment = plan.experiment
     with closed_on_failure(experiment):
         with explain_disk_errors(folder.path):
-            folder.path.mkdir(parents=True, exist_ok=True)
+            _make_folder(folder, is_new=plan.status is None)
             lock.take()
             if (now := folder.status()) != plan.status:
                 raise RunExistsError(folder, now or "unfinished")
@@ -249,6 +249,23 @@ def _fit_locked(
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
     return RunResult(folder.path)
+
+
+def _make_folder(folder: RunFolder, is_new: bool) -> None:
+    """Create the folder of a run.
+
+    Raises:
+        UserError: a new one cannot be created.
+        OSError: another one cannot be created, or the disk is full, or a file is in the way.
+    """
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if not is_new or error.errno in (*FULL, *IN_THE_WAY):
+            raise
+        raise UserError(
+            f"{folder.path} cannot be created ({error.strerror}); name another folder with --results"
+        ) from error
 
 
 class RunPlan(NamedTuple):

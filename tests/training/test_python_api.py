@@ -1062,6 +1062,10 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         ),
         (lambda: offpcc.SAC("pendulum-v0").train(callback=print), "in offpcc that is callbacks$"),
         (lambda: offpcc.SAC("pendulum-v0").train(learning_rate=1.0), "in offpcc that is lr of offpcc.SAC$"),
+        (
+            lambda: offpcc.RunSpec.make("pendulum-v0", "sac", run_id=2),
+            "^RunSpec.make takes no argument 'run_id'; in offpcc that is seed$",
+        ),
         (lambda: offpcc.build("pendulum-v0", "sac", lr=1.0), r'in offpcc that is algorithm=\{"lr": ...\}$'),
         (lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"), r"SAC takes the environment.*offpcc.CSAC images"),
         (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC images"),
