@@ -565,10 +565,8 @@ def find_file(given: str | Path, or_else: str = "") -> tuple[RunFolder, Path]:
     file = as_path(given)
     if not str(given) or not file.exists():
         refuse_name_of_zoo(given)
-        raise UserError(
-            f"there is no actor {shown(given)}; give a run's folder, such as results/ENV/ALGO/1, or an actor's "
-            f"file{or_else}"
-        )
+        advice = f"give a run's folder, such as results/ENV/ALGO/1, or an actor's file{or_else}"
+        raise UserError(f"there is no actor {shown(given)}; {loading.named_in_results(given) or advice}")
     run = RunFolder.at((file if file.is_dir() else file.parent).resolve())
     return run, file / run.actor().name if file.is_dir() else file
 

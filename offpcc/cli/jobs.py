@@ -114,7 +114,8 @@ def run_in_processes(
             one.join()
         if not isinstance(stop, signals.Interrupted):
             raise
-        stop.message = f"stopped; {len(active)} of {len(runs)} runs were training" + (
+        training = [one for one in active if one.exitcode != 0]  # the others were finished by then
+        stop.message = f"stopped; {len(training)} of {len(runs)} runs were training" + (
             f", and {len(waiting)} had not started" if waiting else ""
         )
         raise
@@ -149,6 +150,8 @@ def _child(function: Callable[..., int], name: str, arguments: dict[str, Any]) -
             code = function(**arguments)
         except (UserError, signals.Interrupted) as error:
             code = error.report()
+            if isinstance(error, signals.Interrupted) and error.is_late:
+                code = 0  # the run was finished
     out.close_line()
     err.close_line()
     sys.exit(code)

@@ -99,7 +99,7 @@ def run_sweep(
     if dry_run:
         for run in (run for one in settings for run in one.runs):
             print(f"{run.path}: {_status(run, root, failed) or 'new'}")
-        print(_table(_rows(settings, root, failed)))
+        print(_table(_rows_so_far(settings, root, failed)))
         return 0
     is_on_ray = address is not None and _waits(plan, settings, root, {} if retry else failed)
     cluster = connected(address) if is_on_ray and address else nullcontext()  # before anything is written
@@ -152,14 +152,10 @@ def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             failed = _read_failed(root, settings)
-            rows = _rows(settings, root, failed)
+            rows = _rows_so_far(settings, root, failed)
             waits = _waits(plan, settings, root, failed)
             states = [_status(run, root, failed) for one in settings for run in one.runs]
             is_over = not waits and "unfinished" not in states
-            places = {str(one.runs[0].siblings): one for one in settings}
-            for row in rows:
-                if row["status"] == "unfinished":
-                    row["status"] = _state_of(places[row["folder"]])
             text = _table(rows, console.width)
             live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
             if is_over:
@@ -437,6 +433,15 @@ def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) ->
     tasks = [one["task"] for one in rows]
     for number, line in enumerate(rows):
         line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
+    return rows
+
+
+def _rows_so_far(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return `_rows`, with how far the runs of unfinished settings are as their status."""
+    rows, places = _rows(settings, root, failed), {str(one.runs[0].siblings): one for one in settings}
+    for row in rows:
+        if row["status"] == "unfinished":
+            row["status"] = _state_of(places[row["folder"]])
     return rows
 
 

@@ -1,7 +1,7 @@
 """`offpcc train`: converts its options to a `RunSpec`, and calls `fit` or shows a saved actor."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,20 @@ def run_train(**given: Any) -> int:
             print_to_stderr(f"run {run_id} failed{hint}")
             codes.append(1)
         signals.poll()
+    if not is_shown:
+        _tell_failed(dict(zip(options.run_id, codes, strict=True)))
     return next((code for code in codes if code), 0)
+
+
+def _tell_failed(codes: Mapping[int, int]) -> None:
+    """Say at the end which runs failed if others did not: the messages are far above by then.
+
+    Args:
+        codes: the exit code of each run id.
+    """
+    failed = [str(run_id) for run_id in sorted(codes) if codes[run_id]]
+    if 0 < len(failed) < len(codes):
+        print_to_stderr(f"run {', '.join(failed)} failed, for the reason given above; the other runs are trained")
 
 
 def _completed(given: dict[str, Any]) -> dict[str, Any]:
@@ -120,13 +133,20 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
 def _train_side_by_side(options: TrainOptions) -> int:
     """Train the run ids in processes of their own; return the worst exit code."""
     runs = [(f"run {one}", vars(replace(options, run_id=(one,), jobs=1))) for one in options.run_id]
+    codes = dict[int, int]()
+
+    def ended(name: str, code: int) -> None:
+        codes[int(name.removeprefix("run "))] = code
+
     try:
-        return run_in_processes(run_train, runs, options.jobs)
+        worst = run_in_processes(run_train, runs, options.jobs, ended)
     except signals.Interrupted as stop:
         folders = [find_folder(options, one) for one in options.run_id]
         if left := [folder for folder in folders if folder.status() != "finished"]:
             stop.message += f"; to go on: {resume_command(options, left)}"
         raise
+    _tell_failed(codes)
+    return worst
 
 
 def find_folder(options: TrainOptions, run_id: int) -> RunFolder:

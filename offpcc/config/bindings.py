@@ -115,7 +115,7 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
 
 def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Decorate a function: a call with wrong arguments raises a `UserError` with the right ones, and no TypeError."""
-    signature, name = inspect.signature(function), function.__name__
+    signature, name = inspect.signature(function), function.__qualname__
     declared = [one for one in signature.parameters.values() if one.name not in ("cls", "self")]
     in_order = [one.name for one in declared if one.kind is one.POSITIONAL_OR_KEYWORD]
     by_name = [f"{one.name}=..." for one in declared if one.kind is one.KEYWORD_ONLY]

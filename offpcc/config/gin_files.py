@@ -32,13 +32,14 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     """Return the path of a config file.
 
     The search order is: the path as given, `folder`, which is that of the including file, the root of the repository,
-    and configs/ of the checkout or of the installed package.
+    and configs/ of the checkout or of the installed package. The name may lack its ending, .gin.
     """
     path = as_path(name, "the config", is_file=True)
     places = [Path(), *([folder] if folder else []), CONFIGS.parent, CONFIGS]
     for place in places:
-        if (place / path).is_file():
-            return place / path
+        for file in (place / path, place / f"{path}.gin"):
+            if file.is_file():
+                return file
     known = {str(file.relative_to(CONFIGS.parent)): file.stem for file in CONFIGS.rglob("*.gin")}
     wanted = path.stem if path.suffix == ".gin" else path.name
     stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))

@@ -355,6 +355,16 @@ def results_folder(given: str | None) -> Path:
     return (CHECKOUT or Path.cwd()) / "results"
 
 
+def named_in_results(given: str | Path) -> str:
+    """Return where a path below results/ that does not exist is in `results_folder`, as a remedy; "" if nowhere."""
+    path = Path(given)
+    if path.parts[:1] != ("results",) or path.exists():
+        return ""
+    there = results_folder(None).joinpath(*path.parts[1:])
+    by = "by OFFPCC_RESULTS" if os.environ.get("OFFPCC_RESULTS") else "by default"
+    return f"give {there}: {by}, runs are in {results_folder(None)}" if there.exists() else ""
+
+
 def take_used() -> Used:
     """Return the values in use, and forget them."""
     used = {key: dict(given) for key, given in gin_private.OPERATIVE_CONFIG.items()}

@@ -360,6 +360,7 @@ ARGUMENTS = {
     **dict.fromkeys(("dones", "done"), "terminations (without time limits, which are truncations)"),
     **dict.fromkeys(("eval_env", "environment", "env_id", "env_name", "gym_id"), "env"),
     "truncated": "truncations",
+    "run_id": "seed",
     "file_path": "file",
     "path": "file",
 }

@@ -125,7 +125,8 @@ def build(
             `RecurrentReplayBuffer` for an agent with memory.
         callbacks: callbacks for each `train`; see `offpcc.training.run_fns.train`. Or gin's
             ``build.callbacks = [@MyCallback]``.
-        loggers: classes of more loggers, built with the run's folder (None without one), or gin's ``build.loggers``.
+        loggers: classes of more loggers, or functions that return one, such as ``functools.partial(MyLogger, name=1)``;
+            each is called with the run's folder (None without one). None for gin's ``build.loggers``.
         environments: arguments of `offpcc.envs.vector.local.environments`, such as ``num_envs``.
         make: arguments of `offpcc.make` for all environments of the run: ``wrappers``, ``kwargs``, ``timeout`` and
             ``state``, as in ``{"wrappers": [DropIndices], "kwargs": {"max_episode_steps": 200}}``. An instance cannot

@@ -520,12 +520,12 @@ class Checkpoints(Callback):
         self._due_time = time.monotonic() + self.every_seconds
 
     def on_progress(self, run: Run) -> None:
-        """Write a checkpoint if one is due by steps or minutes."""
-        if run.loop.step >= self._due_step or time.monotonic() >= self._due_time:
+        """Write a checkpoint if one is due by steps or minutes, or if a callback ends the training here."""
+        if run.loop.stopped or run.loop.step >= self._due_step or time.monotonic() >= self._due_time:
             self.save()
 
     def on_epoch(self, run: Run) -> None:
-        """Save the best actor, then a checkpoint if one is due.
+        """Save the best actor, then a checkpoint if one is due or if an earlier callback raised.
 
         In this order, the saved actor is never older than the checkpoint with its return. Without tests there is no
         best actor, and the current one is saved as the last.
@@ -535,7 +535,7 @@ class Checkpoints(Callback):
         elif run.loop.best_return is None:
             save_actor(self.experiment.algorithm, self.folder.actor_last)
         is_due = self.every is not None and run.loop.epoch % self.every == 0
-        if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped:
+        if is_due or run.loop.epoch == self.last_epoch or run.loop.stopped or run.error is not None:
             self.save()
 
     def on_end(self, run: Run) -> None:

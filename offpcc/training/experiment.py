@@ -40,7 +40,7 @@ from offpcc.training.imagination import Imagination
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.csv_logger import joined_columns
-from offpcc.training.metrics import Loop
+from offpcc.training.metrics import Loop, explain_early_end
 from offpcc.training.online import OnlinePhase, check_begins_online, normalizes
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
@@ -189,14 +189,14 @@ class Experiment:
             self.loop.stopped = False
         self.asked = asked
         num_epochs = self.num_epochs(settings)
-        if self.loop.stopped or self.loop.epoch >= num_epochs:
+        if is_over := self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(for_python())
             if self.spec is not None:
                 stack.enter_context(torch_settings(self.spec.device, self.spec.threads))
+            console, is_shown = ConsoleLogger(self.title), logger is None
             if logger is None:
-                console = ConsoleLogger(self.title)
                 if note:
                     console.print(note)
                 logs = [console, *(make_logger(None) for make_logger in self.loggers)]
@@ -224,6 +224,8 @@ class Experiment:
                     f"learning needs more memory than is free ({first_line(error)}); lower the sizes of networks, "
                     f"batches or windows, or the number of environments"
                 ) from error
+            if is_shown and not is_over and (why := self.explain_early_end(settings)):
+                console.print(why)
         return Agent(self.algorithm)
 
     def _check_start(self, num_epochs: int) -> None:
@@ -275,6 +277,11 @@ class Experiment:
         """Return the number of epochs of the whole run, with these settings of `train`."""
         offline: int = self.loop.switch_epoch if self.is_online else settings["num_epochs"]
         return offline + (self.online.num_epochs(settings["num_steps_per_epoch"]) if self.online else 0)
+
+    def explain_early_end(self, settings: Mapping[str, Any]) -> str:
+        """Return why a run with these settings of `train` ended before its last epoch, else ""."""
+        stop_return, stop_tests = settings.get("stop_return"), settings.get("stop_tests", 1)
+        return explain_early_end(self.loop, self.num_epochs(settings), stop_return, stop_tests)
 
     @property
     def columns(self) -> list[str]:
@@ -438,7 +445,10 @@ def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
 def describe_end(loop: Loop, num_epochs: int) -> str:
     """Return the message for a call of `train` that has nothing to do, with a way to continue."""
     if loop.stopped:
-        return "the run has reached its stop_return; give train another num_epochs or stop_return to continue"
+        return (
+            "the run was ended early, by its stop_return or by a callback; give train another num_epochs or "
+            "stop_return to continue"
+        )
     if loop.switch_step is not None:
         return (
             f"there is nothing left to train: the run has had its {loop.step - loop.switch_step:,} environment steps; "

@@ -99,7 +99,7 @@ class ActorStep(nn.Module):
     start. Normalisation of observations and the scale of actions are inside.
 
     Args:
-        agent: the agent, on the CPU.
+        agent: the agent, on the CPU. Its networks get no gradients any more.
 
     Attributes:
         observations: the inputs that are observations.
@@ -117,7 +117,7 @@ class ActorStep(nn.Module):
     def __init__(self, agent: Agent) -> None:
         super().__init__()
         algorithm = self._algorithm = agent.algorithm
-        self.parts = nn.ModuleDict(algorithm.actor_parts()).eval()
+        self.parts = nn.ModuleDict(algorithm.actor_parts()).eval().requires_grad_(False)  # it only acts
         self._packed: PackedDict | None = algorithm.packed
         space, scale = agent.action_space, agent._scale
         for name, value in scale._asdict().items():

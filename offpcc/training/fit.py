@@ -82,7 +82,7 @@ from offpcc.training.run_messages import (
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
-from offpcc.utils.files import explain_disk_errors, open_regular, replacing
+from offpcc.utils.files import FULL, IN_THE_WAY, explain_disk_errors, open_regular, replacing
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
@@ -133,7 +133,8 @@ def fit(
         announce: receives the text before and after training. The progress bar and the rows of epochs still go to the
             standard output.
         callbacks: callbacks that do not belong to the run's settings, such as one that saves actors. They are called
-            before the checkpoint of an epoch is written.
+            before the checkpoint of an epoch is written. If `on_epoch` of one raises, the best actor and a checkpoint
+            are saved before the exception leaves `fit`.
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
@@ -230,7 +231,7 @@ def _fit_locked(
     experiment = plan.experiment
     with closed_on_failure(experiment):
         with explain_disk_errors(folder.path):
-            folder.path.mkdir(parents=True, exist_ok=True)
+            _make_folder(folder, is_new=plan.status is None)
             lock.take()
             if (now := folder.status()) != plan.status:
                 raise RunExistsError(folder, now or "unfinished")
@@ -245,10 +246,28 @@ def _fit_locked(
                 )
             if plan.checkpoint is None and spec.start_from is not None:
                 keep_best_actor(spec, folder, experiment)
-            announce("\n".join([*describe_config(spec, experiment.config, folder.config), *messages]))
+            unused = [f"train.{name}" for name in _unused_of_train(spec, experiment)]
+            announce("\n".join([*describe_config(spec, experiment.config, folder.config, unused), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
     return RunResult(folder.path)
+
+
+def _make_folder(folder: RunFolder, is_new: bool) -> None:
+    """Create the folder of a run.
+
+    Raises:
+        UserError: a new one cannot be created.
+        OSError: another one cannot be created, or the disk is full, or a file is in the way.
+    """
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if not is_new or error.errno in (*FULL, *IN_THE_WAY):
+            raise
+        raise UserError(
+            f"{folder.path} cannot be created ({error.strerror}); name another folder with --results"
+        ) from error
 
 
 class RunPlan(NamedTuple):
@@ -433,21 +452,26 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     check_num_envs(waiting, spec.training["num_steps_per_epoch"])
     learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
     parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
-    of_train = unused_train_parameters(algorithm, experiment.interaction, experiment.tests, spec.training)
-    if spec.start_from is not None:
-        of_train |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
-    elif not spec.training["num_epochs"]:
-        of_train |= {name: f"OfflineToOnline.{other} is in its place" for name, other in IN_ENVIRONMENT.items()}
     idle = {
         **{type(part): part.unused_parameters() for part in parts},
         type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
-        train: of_train,
+        train: _unused_of_train(spec, experiment),
         offline.DatasetOptions: offline.unused_dataset_parameters(algorithm),
     }
     parts_given = arguments_of(spec, type(algorithm), buffer)
     given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
+
+
+def _unused_of_train(spec: RunSpec, experiment: Experiment) -> dict[str, str]:
+    """Return the settings of `train` that have no effect on this run, with the reasons."""
+    unused = unused_train_parameters(experiment.algorithm, experiment.interaction, experiment.tests, spec.training)
+    if spec.start_from is not None:
+        unused |= dict.fromkeys(("num_epochs", "updates_per_step"), "the run continues another one")
+    elif not spec.training["num_epochs"]:
+        unused |= {name: f"OfflineToOnline.{other} is in its place" for name, other in IN_ENVIRONMENT.items()}
+    return unused
 
 
 def bound_text(spec: RunSpec, experiment: Experiment) -> str:
@@ -546,7 +570,8 @@ def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: boo
         if plan.checkpoint is not None:
             began_with_networks = (spec.init or folder.details().get("init")) is not None
             messages += checkpoints.resume(plan.checkpoint, experiment, began_with_networks)
-            loop.stopped = False  # a run that reached `stop_return` and is not over got more epochs
+            if not checkpoints.is_over(plan.checkpoint, planned_epochs(spec, plan.checkpoint)):
+                loop.stopped = False  # a run that was ended early got more epochs
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
                 messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")
@@ -610,6 +635,8 @@ def _train(
             raise fault.with_resume().kept_in(folder.path) from fault.cause
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
+        if why := experiment.explain_early_end(spec.training):
+            announce(why)
         if experiment.recorder is not None:
             announce(f"dataset         {spec.save_dataset}")
         tell_result(folder, announce)

@@ -97,7 +97,7 @@ class Loop:
     updating: bool = False  # whether the loop is doing the pending updates now
     best_return: float | None = None  # mean test return of the best actor so far
     is_best: bool = False  # whether this epoch's test gave `best_return`
-    stopped: bool = False  # whether the last tests reached `stop_return`
+    stopped: bool = False  # whether the run ends early: the last tests reached `stop_return`, or a callback set it
     seconds: float = 0.0  # of training, including the time before a resume
     train_return: float | None = None  # the latest returns, for the display
     test_return: float | None = None
@@ -133,6 +133,24 @@ class Loop:
             raise ValueError("it is not the state of a loop")
         vars(self).update(state, rows=[*state["rows"]], stats=self.stats)
         self.stats.load_state_dict(state["stats"])
+
+
+def explain_early_end(loop: Loop, num_epochs: int, stop_return: float | None, stop_tests: int) -> str:
+    """Return why a run ended before its last epoch, else "".
+
+    Args:
+        loop: the state at the end of the run.
+        num_epochs: number of epochs of the whole run.
+        stop_return: see `run_fns.train`.
+        stop_tests: see `run_fns.train`.
+    """
+    if not loop.stopped or loop.epoch >= num_epochs:
+        return ""
+    why = "a callback set run.loop.stopped"
+    if stop_return is not None and loop.last_tests_reach(stop_return, stop_tests):
+        tests = "test" if stop_tests == 1 else f"{stop_tests:,} tests"
+        why = f"the last {tests} reached train.stop_return, which is {stop_return:g}"
+    return f"the run ended early, after epoch {loop.epoch:,} of {num_epochs:,}: {why}"
 
 
 def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
@@ -176,7 +194,7 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
             f"{{'max_episode_steps': 200}}"
         )
     elif loop.stopped:
-        why = "as its tests reached train.stop_return before the first update was due"
+        why = "as it was ended early, by train.stop_return or by a callback, before the first update was due"
     else:
         why = (
             f"as no update was due in its {loop.step:,} steps: each step after the first {update_after:,} "

@@ -728,7 +728,8 @@ def load_run(folder: str | Path) -> RunResult:
     run = RunFolder.at(path)
     if (status := run.status()) is None:
         inside = sorted(one.name for one in path.glob("*") if RunFolder.at(one).status())
-        advice = f"give a run in it, such as {path / inside[0]}" if inside else "give one such as results/ENV/ALGO/1"
+        advice = loading.named_in_results(path) or "give one such as results/ENV/ALGO/1"
+        advice = f"give a run in it, such as {path / inside[0]}" if inside else advice
         raise UserError(f"there is no run in {path}; {advice}")
     run.refuse_newer()
     return RunResult(path, was_finished=status == "finished")

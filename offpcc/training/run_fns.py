@@ -56,6 +56,7 @@ class Run(NamedTuple):
     interaction: Interaction | None
     tests: Evaluation | None
     loop: Loop
+    error: Exception | None = None  # what an earlier callback raised at the end of this epoch
 
 
 NAME = re.compile(r"[^,\s]+")  # of a column
@@ -68,6 +69,9 @@ class Callback:
     Anything that a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
     checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
     and refused if the algorithm lacks a part that was saved.
+
+    ``run.loop.stopped = True`` in `on_epoch` or `on_progress` ends the training, as `stop_return` does. A callback that
+    decides this from `run.loop.rows`, which a checkpoint holds, decides the same after a resume.
 
     Attributes:
         stat_names: names of the values that `statistics` returns. They are columns of the run's table, named
@@ -104,7 +108,11 @@ class Callback:
         """Called after each step, update and epoch at which a checkpoint may be written; must be cheap."""
 
     def on_epoch(self, run: Run) -> None:
-        """Called at the end of each epoch, after its row was logged."""
+        """Called at the end of each epoch, after its row was logged.
+
+        If it raises, the other callbacks are still called, and `offpcc.fit` saves the run. A resumed run begins with
+        the next epoch.
+        """
 
     def on_end(self, run: Run) -> None:
         """Called after the last update."""
@@ -162,9 +170,9 @@ class EpochCallback(Callback):
     def __init__(self, function: Callable[[Run], Any]) -> None:
         self.function = function
 
-    def on_epoch(self, run: Run) -> None:
-        """Call the function."""
-        self.function(run)
+    def on_epoch(self, run: Run) -> Any:
+        """Call the function, and return its result."""
+        return self.function(run)
 
 
 AnyCallback = Callback | Callable[[], Callback] | Callable[[Run], Any]
@@ -287,6 +295,7 @@ def train(
             warn_of_data(warning)
     called = [as_callback(given) for given in callbacks]
     callback_columns(called)  # raises
+    ignored: list[Callback] = []  # those that returned False
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     for callback in called:
@@ -368,10 +377,30 @@ def train(
             loop.best_return = tested_return if loop.is_best else loop.best_return
         clock.latest(row)
         loop.rows.append(row)
-        loop.stopped = stop_return is not None and loop.last_tests_reach(stop_return, stop_tests)
+        loop.stopped = loop.stopped or (stop_return is not None and loop.last_tests_reach(stop_return, stop_tests))
         logger.epoch(row)
+        call_on_epoch()
+
+    def call_on_epoch() -> None:
+        """Call all callbacks, also if one raises, because one of them saves the run; then raise its exception."""
+        error: Exception | None = None
         for callback in called:
-            callback.on_epoch(run)
+            on_epoch: Callable[[Run], Any] = callback.on_epoch
+            try:
+                if on_epoch(run._replace(error=error)) is False and callback not in ignored:
+                    ignored.append(callback)
+                    of = getattr(callback, "function", callback)
+                    print_to_stderr(
+                        f"the callback {getattr(of, '__name__', type(of).__name__)} returned False, which has no "
+                        f"effect; to end the training, it has to set run.loop.stopped = True"
+                    )
+            except Exception as raised:
+                if error is None:
+                    error = raised
+                else:
+                    error.add_note(f"another callback raised, too: {format_error(raised)}")
+        if error is not None:
+            raise error
 
     # All state is in `loop`, so a run can stop and resume after any iteration. The exceptions are the updates at the
     # end of the run: they change networks within an episode, and a run that is resumed with more epochs must not have

@@ -6,7 +6,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +46,21 @@ def is_own_config(spec: RunSpec, file: Path) -> bool:
     return spec.config.file is not None and Path(spec.config.file).resolve() == file.resolve()
 
 
-def describe_config(spec: RunSpec, config: str, file: Path) -> list[str]:
-    """Return the bindings in use, one line per class, and the file with all values.
+def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[str] = ()) -> list[str]:
+    """Return the bindings that have an effect, one line per class, and the file with all values.
 
     Args:
         spec: the description of the run.
         config: all values in use, as gin writes them.
         file: the file that stores them.
+        unused: names of values without effect on this run, such as "train.update_after".
     """
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
         which = "the other" if spec.config.given else "all"
         return [*spec.config.given, f"{which} values are those that the run was started with; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)
-    for name in sorted(bound.keys() & used.keys()):
+    for name in sorted((bound.keys() & used.keys()) - {*unused}):
         owner, _, parameter = name.rpartition(".")
         settings[owner].append(f"{parameter} = {used[name]}")
     lines = [f"  {owner or 'macros'}: {', '.join(bindings)}" for owner, bindings in settings.items()]

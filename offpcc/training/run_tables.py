@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from offpcc.config.loading import named_in_results
 from offpcc.training.comparison import group_runs
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder, path_part
@@ -61,7 +62,10 @@ def find_runs(folder: Path) -> list[Path]:
     """
     runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
     if not runs:
-        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv")
+        advice = named_in_results(folder)
+        raise NoRunsError(
+            f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv{advice and f'; {advice}'}"
+        )
     return runs
 
 

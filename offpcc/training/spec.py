@@ -101,10 +101,16 @@ def _are_callbacks(value: Any) -> bool:
 
 
 Callbacks = Annotated[
-    Sequence[AnyCallback], Rule("a list of callbacks such as [@MyCallback], see run_fns.train", _are_callbacks)
+    Sequence[AnyCallback],
+    Rule("a list of callbacks such as [MyCallback], in gin [@MyCallback], see run_fns.train", _are_callbacks),
 ]
 OwnLoggers = Annotated[
-    Sequence[Callable[[Path | None], Logger]], Rule("a list of classes such as [@MyLogger]", _are_builders)
+    Sequence[Callable[[Path | None], Logger]],
+    Rule(
+        "a list of classes, or of functions that build a logger for a run's folder, such as [MyLogger], in gin "
+        "[@MyLogger]",
+        _are_builders,
+    ),
 ]
 
 
@@ -117,8 +123,8 @@ class PartOptions(Settings):
             for an agent with memory.
         callbacks: callbacks, such as ``[@MyCallback]``; a class is built without arguments, and a function is called
             with the run at the end of each epoch.
-        loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc. Each is built with the
-            run's folder, or with None if there is no folder.
+        loggers: classes of loggers, such as ``[@MyLogger]``, in addition to those of offpcc, or functions that return
+            one. Each is called with the run's folder, or with None if there is no folder.
     """
 
     buffer_class: BufferBuilder | None = None
@@ -276,7 +282,7 @@ class RunSpec:
             buffer: see `RunSpec`.
             buffer_class: class of the buffer; see `build`.
             callbacks: callbacks; see `offpcc.training.run_fns.train`.
-            loggers: classes of loggers, built with the run's folder.
+            loggers: see `offpcc.build`.
             environments: see `RunSpec`.
             make: arguments of `offpcc.make` for all environments of the run; see `build`.
             dataset: see `RunSpec`.

@@ -54,6 +54,7 @@ def test_a_refused_run_does_not_stop_the_others(tmp_path):
     _, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "run 1: offpcc: run 1 in" in err and "Traceback" not in err
+    assert err.endswith("offpcc: run 1 failed, for the reason given above; the other runs are trained\n")
     assert (run_folder(tmp_path, run_id=2) / "actor_last.pt").exists()
 
 
@@ -111,6 +112,38 @@ def wait(seconds):
     """Run in another process."""
     time.sleep(seconds)
     return 0
+
+
+def be_interrupted(folder, is_late):
+    """Run in another process until it is asked to stop."""
+    try:
+        (folder / str(is_late)).touch()
+        time.sleep(300)
+    except signals.Interrupted as stop:
+        stop.is_late = is_late
+        raise
+
+
+def wait_for_files(folder, number):
+    """Run in another process until there are so many files."""
+    while len([*folder.iterdir()]) < number:
+        time.sleep(0.05)
+    return 0
+
+
+def in_folder(name, **given):
+    return globals()[name](**given)
+
+
+def test_a_run_that_was_finished_when_the_signal_came_was_not_training(tmp_path):
+    def ask(name, code):
+        raise signals.Interrupted(signal.SIGTERM)
+
+    runs = [("run 1", {"name": "wait_for_files", "folder": tmp_path, "number": 2})]
+    runs += [(f"run {one}", {"name": "be_interrupted", "folder": tmp_path, "is_late": one == 2}) for one in (2, 3)]
+    with pytest.raises(signals.Interrupted) as stop:
+        run_in_processes(in_folder, runs, 3, ask)
+    assert stop.value.message == "stopped; 1 of 3 runs were training"
 
 
 def test_an_error_while_a_result_is_written_ends_the_other_processes():

@@ -95,6 +95,7 @@ def test_one_failure_does_not_stop_the_others(quick, tmp_path):
     code, _, err = quick("sac", "--run_id", 1, 2)
     assert code == 2
     assert "run 1" in err
+    assert err.endswith("offpcc: run 1 failed, for the reason given above; the other runs are trained\n")
     assert (run_folder(tmp_path, run_id=2) / "actor_last.pt").exists()
 
 

@@ -17,6 +17,7 @@ from offpcc.training.build import build_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_messages import describe_config
 from offpcc.training.spec import RunSpec, run_label
+from offpcc.utils.errors import UserError
 
 SHORT = ("--config", "test/offline_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=3")
 
@@ -126,6 +127,26 @@ def test_of_the_settings_those_are_told_that_were_bound_and_are_in_use(monkeypat
     _, (first, *lines) = told_of_config("mine.gin", "SAC.alpha=0.25")
     assert first.startswith("settings by mine.gin and --gin (") and first.endswith(": results/config.gin)")
     assert lines == ["  ActorCritic: lr = %rate", "  SAC: alpha = 0.25", "  macros: rate = 0.002"]
+
+
+@pytest.mark.parametrize("read", [["evaluate"], ["export"], ["plot"], ["report"]])
+def test_a_run_that_another_folder_of_results_holds_is_named(launch, tmp_path, monkeypatch, read):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OFFPCC_RESULTS", "other")
+    Path("other/pendulum-v0/sac/1").mkdir(parents=True)
+    told = "give other/pendulum-v0/sac/1: by OFFPCC_RESULTS, runs are in other"
+    code, _, err = launch(*read, "results/pendulum-v0/sac/1")
+    assert code == 2 and told in err
+    with pytest.raises(UserError, match=told):
+        offpcc.load_run("results/pendulum-v0/sac/1")
+    assert "OFFPCC_RESULTS" not in launch(*read, "results/pendulum-v0/sac/2")[2]
+
+
+def test_settings_without_effect_are_not_told(launch, unit_file, tmp_path):
+    config = tmp_path / "mine.gin"
+    config.write_text("train.num_epochs = 1\ntrain.num_steps_per_epoch = 3\ntrain.update_after = 10_000\n")
+    code, out, err = launch("--dataset", unit_file, "--algo", "td3_bc", "--config", config)
+    assert code == 0 and "  train: num_epochs = 1, num_steps_per_epoch = 3\n" in out, out + err
 
 
 def test_a_config_that_comes_along_is_told_in_few_lines():

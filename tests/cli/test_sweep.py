@@ -564,7 +564,7 @@ def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
     assert table(tmp_path)[0]["status"] == "finished"
 
 
-def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, tmp_path, monkeypatch):
+def test_the_tables_of_watch_and_dry_run_show_how_far_runs_are_and_ends_with_them(here, launch, tmp_path, monkeypatch):
     assert here(TOP + FIXED)[0] == 0
     code, out, err = launch("sweep", "s.toml", "--watch")
     assert code == 0 and "finished" in out and out.endswith("\n"), err
@@ -577,8 +577,9 @@ def test_the_live_table_shows_how_far_runs_are_and_ends_with_them(here, launch, 
     monkeypatch.setattr(sweeps, "time", SimpleNamespace(monotonic=time.monotonic, sleep=stop))
     finished = sweeps._status
     monkeypatch.setattr(sweeps, "_status", lambda run, *rest: finished(run, *rest) and "unfinished")
-    code, out, err = launch("sweep", "s.toml", "--watch")
-    assert code == 0 and "epoch 2 of 5: -" in out, err
+    for words in (["--watch"], ["--dry_run"]):
+        code, out, err = launch("sweep", "s.toml", *words)
+        assert code == 0 and "epoch 2 of 5: -" in out, err
     assert (tmp_path / "results/s/summary.txt").read_text() == shown, "nothing is written"
 
 

@@ -15,9 +15,10 @@ from offpcc.config.gin_files import CONFIGS, find_config, read_config, read_text
 def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("configs/quickstart.gin", "quickstart.gin", "test/template_short.gin"):
-        assert find_config(name).resolve() == CONFIGS / name.removeprefix("configs/")
+        for given in (name, name.removesuffix(".gin")):
+            assert find_config(given).resolve() == CONFIGS / name.removeprefix("configs/")
     mine = write(tmp_path / "quickstart.gin", "SAC.alpha = 0.3")
-    assert find_config("quickstart.gin").resolve() == mine
+    assert find_config("quickstart.gin").resolve() == find_config("quickstart").resolve() == mine
 
 
 def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):

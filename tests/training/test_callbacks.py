@@ -1,10 +1,12 @@
 import csv
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from test_stopping import assert_equal_runs
 
 import offpcc
 from offpcc.algorithms import SAC
@@ -212,3 +214,108 @@ def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
     ):
         type("Theirs", (Callback,), {name: lambda self: True})
     type("Helped", (Callback,), {name: lambda self: True, "on_progress": lambda self, run: None})
+
+
+# The end of a run ----------------------------------------------------------------------------------------------------
+
+
+def short_run(results, **training):
+    settings = TINY | {"num_epochs": 3, "num_test_episodes_per_epoch": 1, **training}
+    return RunSpec.make(
+        "pendulum-v0", "sac", algorithm={"hidden_dims": (4,)}, training=settings, results=results, seed=1
+    )
+
+
+def fit_quietly(spec, **given):
+    told = []
+    run = offpcc.fit(spec, announce=told.append, **given)
+    return RunFolder.at(Path(run.folder)), "\n".join(told)
+
+
+def stop_after(epoch):
+    def stop(run):
+        run.loop.stopped = run.loop.epoch == epoch
+
+    return stop
+
+
+class Stopping(Callback):
+    """Ends a run within its second epoch."""
+
+    def on_progress(self, run):
+        run.loop.stopped = run.loop.step == 27
+
+
+@pytest.mark.parametrize("stop, epochs", [(stop_after(2), 2), (Stopping(), 1)])
+def test_a_callback_ends_a_run_which_continues_exactly(tmp_path, stop, epochs):
+    whole, told = fit_quietly(short_run(tmp_path / "whole", num_epochs=4))
+    assert "early" not in told
+    folder, told = fit_quietly(short_run(tmp_path), callbacks=[stop])
+    assert f"the run ended early, after epoch {epochs} of 3: a callback set run.loop.stopped" in told
+    assert (folder.details()["status"], folder.details()["epochs"], folder.details()["stopped"]) == (
+        "finished",
+        epochs,
+        True,
+    )
+    assert "run 1 is finished" in fit_quietly(short_run(tmp_path), resume=True)[1]
+    folder.note(status="stopped")  # as if a signal had come after the last checkpoint
+    fit_quietly(short_run(tmp_path), resume=True)
+    assert folder.details()["epochs"] == epochs, "the run does not continue after its end"
+    fit_quietly(short_run(tmp_path, num_epochs=4), resume=True)
+    assert_equal_runs(whole.path, folder.path)
+
+
+def test_a_run_says_that_it_reached_its_return(tmp_path):
+    _, told = fit_quietly(short_run(tmp_path, stop_return=-1e6, stop_tests=2))
+    assert "ended early, after epoch 2 of 3: the last 2 tests reached train.stop_return, which is -1e+06" in told
+
+
+def test_a_callback_that_raises_costs_no_epoch(tmp_path):
+    called = []
+
+    def fail(run):
+        raise RuntimeError("no network")
+
+    def note(run):
+        called.append((run.loop.epoch, str(run.error)))
+
+    whole, _ = fit_quietly(short_run(tmp_path / "whole"))
+    with pytest.raises(RuntimeError, match="no network"):
+        fit_quietly(short_run(tmp_path), callbacks=[fail, note, fail])
+    folder = RunFolder(tmp_path, "pendulum-v0", "sac", 1)
+    assert read_checkpoint(folder.checkpoint)["loop"]["epoch"] == 1 and folder.actor_best.is_file()
+    assert called == [(1, "no network")], "the others are called"
+    fit_quietly(short_run(tmp_path), resume=True, callbacks=[note])
+    assert called[1:] == [(2, "None"), (3, "None")]
+    assert_equal_runs(whole.path, folder.path)
+
+
+def test_a_result_false_has_no_effect_and_is_told_once(capsys):
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+
+    class Stop(Callback):
+        def on_epoch(self, run):
+            return False
+
+    def stop(run):
+        return False
+
+    learner.train(Loggers([]), [stop, Stop(), lambda run: 0], **TINY)
+    told = capsys.readouterr().err
+    assert [told.count(f"the callback {name} returned False, which has no effect") for name in ("stop", "Stop")] == [
+        1,
+        1,
+    ]
+    assert "it has to set run.loop.stopped = True" in told and learner.loop.epoch == 2 and told.count("callback") == 2
+
+
+def test_the_callback_of_the_guide_stops_without_improvement():
+    page = (Path(offpcc.__file__).parents[1] / "docs" / "python.md").read_text(encoding="utf-8")
+    function, found = re.search(r"^def stop_without_improvement.*?\n\n", page, re.DOTALL | re.MULTILINE)[0], {}
+    exec(function, found)
+    ended = []
+    for returns in ([1.0, 3.0, 2.0, 3.0], [1.0, 2.0, 2.0], [3.0, 2.0]):
+        run = Run(None, None, None, None, Loop(rows=[{"test/return": value} for value in returns]))
+        found["stop_without_improvement"](run, patience=2, min_epochs=3)
+        ended.append(run.loop.stopped)
+    assert ended == [True, False, False]

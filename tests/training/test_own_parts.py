@@ -317,6 +317,28 @@ def test_an_algorithm_may_be_given_as_its_class():
         offpcc.build("pendulum-v0", Unknown)
 
 
+def test_a_logger_of_python_may_have_arguments(tmp_path):
+    class Named(Logger):
+        found = []
+
+        def __init__(self, folder, name):
+            self.found.append((folder, name))
+
+    given = {
+        "algorithm": {"hidden_dims": (8,)},
+        "loggers": [functools.partial(Named, name="a"), lambda one: Named(one, "b")],
+    }
+    training = {"num_epochs": 1, "num_steps_per_epoch": 20, "update_after": 10, "num_test_episodes_per_epoch": 0}
+    offpcc.build("pendulum-v0", "sac", **given).train(**training)
+    spec = offpcc.RunSpec.make("pendulum-v0", "sac", **given, training=training)
+    offpcc.fit(spec, tmp_path / "run")
+    assert Named.found == [(None, "a"), (None, "b"), (tmp_path / "run", "a"), (tmp_path / "run", "b")]
+    with pytest.raises(
+        UserError, match=r"build.loggers is .* has to be a list of classes, or of functions .*MyLogger\]"
+    ):
+        offpcc.build("pendulum-v0", "sac", loggers=[Named(None, "c")])
+
+
 def test_a_logger_needs_no_constructor(capsys):
     class Least(Logger):
         """Prints the step."""

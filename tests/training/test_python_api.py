@@ -843,9 +843,11 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     capsys.readouterr()
     learner.train(num_epochs=1)
     assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
-    train(learner, num_epochs=2, stop_return=-1e6)
-    learner.train(num_epochs=2, stop_return=-1e6)
-    assert "the run has reached its stop_return" in capsys.readouterr().out
+    for _ in range(2):
+        learner.train(num_epochs=3, stop_return=-1e6)
+    told = capsys.readouterr().out
+    assert told.count("the run ended early, after epoch 2 of 3: the last test reached train.stop_return, which is") == 1
+    assert "the run was ended early, by its stop_return or by a callback; give" in told
 
 
 def test_training_without_a_length_keeps_that_of_the_last_call(capsys):
@@ -1061,6 +1063,10 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         ),
         (lambda: offpcc.SAC("pendulum-v0").train(callback=print), "in offpcc that is callbacks$"),
         (lambda: offpcc.SAC("pendulum-v0").train(learning_rate=1.0), "in offpcc that is lr of offpcc.SAC$"),
+        (
+            lambda: offpcc.RunSpec.make("pendulum-v0", "sac", run_id=2),
+            "^RunSpec.make takes no argument 'run_id'; in offpcc that is seed$",
+        ),
         (lambda: offpcc.build("pendulum-v0", "sac", lr=1.0), r'in offpcc that is algorithm=\{"lr": ...\}$'),
         (lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"), r"SAC takes the environment.*offpcc.CSAC images"),
         (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC images"),

@@ -173,7 +173,10 @@ def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     [
         ({"updates_per_step": 0}, "as train.updates_per_step is 0"),
         ({"updates_per_step": 0.02}, "as no update was due in its 40 steps: each step after the first 10"),
-        ({"stop_return": 7.0, "update_after": 30}, "as its tests reached train.stop_return before"),
+        (
+            {"stop_return": 7.0, "update_after": 30},
+            "as it was ended early, by train.stop_return or by a callback, before",
+        ),
         ({}, None),
     ],
 )

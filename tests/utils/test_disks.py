@@ -107,6 +107,12 @@ def test_a_disk_that_fills_up_under_a_process(disk):
     assert "Traceback" not in out and err.count("\n") == 1 and "No space left on device" in err, err
 
 
+def test_a_new_run_in_a_place_without_folders_gets_no_advice_to_resume(quick):
+    code, _, err = quick("sac", "--results", "/proc/results")
+    assert code == 2 and err.count("\n") == 1 and "--resume" not in err
+    assert "sac/1 cannot be created (No such file or directory); name another folder with --results" in err
+
+
 def test_a_folder_that_vanishes(quick, tmp_path, monkeypatch):
     """What is then advised is so."""
     results, away = tmp_path / "results", tmp_path / "away"
