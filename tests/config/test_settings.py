@@ -70,6 +70,18 @@ def test_values_in_use_are_written_with_the_names_of_classes():
     assert "Kettle.litres = 2" in loading.operative()
 
 
+def test_macros_stay_in_the_values_in_use():
+    """Else a run's config binds a macro that nothing reads, and cannot be read again."""
+    offpcc.configure(None, "size = 5", "Kettle.litres = %size", "Kettle.lid = {'height': %size}")
+    found = KettleOptions.from_gin()
+    assert (found.litres, found.lid) == (5, {"height": 5})
+    text = loading.operative()
+    assert "Kettle.litres = %size" in text and "Kettle.lid = {'height': %size}" in text
+    loading.take_used()
+    KettleOptions.from_gin({"litres": 7})
+    assert "Kettle.litres = 7" in loading.operative()
+
+
 def test_a_class_that_gin_cannot_build_is_a_message():
     offpcc.configure(None, "Kettle.lid = @kettle_lid()")
     with pytest.raises(UserError, match=r"the bindings of Kettle cannot be read: .*without parentheses"):

@@ -728,9 +728,44 @@ def test_the_config_of_a_run_has_the_settings_of_its_model(train, launch, pendul
     moved = model.rename(tmp_path / "moved.pt")
     again = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--algo", "rmopo", "--run_id", "5", "--resume")
     code, _, err = launch(*again, "--gin", "train.num_epochs=3")
-    assert code == 2 and f"used the model {model}, which does not exist" in err and "--model FILE" in err
+    assert code == 2 and f"the model {model} does not exist" in err and "--model FILE" in err
     code, _, err = launch(*again, "--model", moved, "--gin", "train.num_epochs=3")
     assert code == 0, err
+
+
+def test_a_given_model_is_the_same_for_the_same_command(train, launch, pendulum_file, tmp_path):
+    """Its settings are in the run's config, and not in the command's."""
+    assert train("mopo")[0] == 0
+    (model,) = (tmp_path / "models").glob("*.pt")
+    words = ("--algo", "mopo", "--env", "pendulum-v0", "--dataset", pendulum_file, "--run_id", "2")
+    again = (*words, "--resume")
+    config = tmp_path / "own.gin"
+    config.write_text("\n".join(["include 'configs/test/offline_short.gin'", *SMALL, "DynamicsModel.hidden_dims=(8,)"]))
+    code, _, err = launch(*words, "--model", model, "--config", config)
+    assert code == 0, err  # a file may bind other settings
+    saved = folder(tmp_path, "mopo", run_id=2) / "config.gin"
+    assert "DynamicsModel.hidden_dims = [16, 16]" in saved.read_text()
+    code, _, err = launch(*words, "--model", model, "--config", config)
+    assert code == 2 and "is finished and is not overwritten\n" in err
+    moved = model.rename(tmp_path / "moved.pt")
+    code, out, err = launch(*again)
+    assert code == 0 and "nothing left to do" in out, err
+    moved.rename(model)
+    saved.write_text(saved.read_text().replace("hidden_dims = [16, 16]", "hidden_dims = (200, 200)"))  # an older run
+    code, _, err = launch(*again, "--gin", "train.num_epochs=3")
+    assert code == 0, err
+
+
+def test_a_run_in_a_model_may_go_online_by_another_algorithm(train, tmp_path):
+    code, _, err = train(
+        "mopo",
+        "--then_env_steps",
+        "60",
+        bindings=["OfflineToOnline.algorithm='sac'", "OfflineToOnline.warm_up_steps=10"],
+    )
+    assert code == 0, err
+    table = rows_of(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
+    assert table[0]["update/imagined_length"] and not table[-1]["update/imagined_length"]
 
 
 def test_a_binding_without_effect_is_refused_before_the_model_is_trained(train, tmp_path):
