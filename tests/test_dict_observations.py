@@ -790,7 +790,7 @@ def test_frames_of_entries_are_stacked():
     assert not frames[0]["place"][:2].any() and not frames[0]["camera"][:6].any() and frames[0]["camera"][6:].any()
     np.testing.assert_array_equal(frames[3]["place"][:2], frames[2]["place"][1:])
     np.testing.assert_array_equal(frames[3]["camera"][:6], frames[2]["camera"][3:])
-    with pytest.raises(UserError, match=r"Concatenate needs a Box, not Discrete"):
+    with pytest.raises(UserError, match=r"Concatenate needs a Box with an axis for each entry; '\w+' is Discrete"):
         make(dict_task.NAME, wrappers=[functools.partial(Concatenate, num=2)])
     filtered = functools.partial(gymnasium.wrappers.FilterObservation, filter_keys=["camera", "place"])
     options = {"wrappers": [filtered, functools.partial(Concatenate, num=2)]}

@@ -47,7 +47,7 @@ from offpcc.training.results import check_memory, evaluate_from_data, files_of_r
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import groups_of, losses_at_switch
+from offpcc.training.run_tables import groups_of, labels_of, losses_at_switch
 from offpcc.training.seed_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
@@ -350,14 +350,15 @@ def run_evaluate(
         else:
             print(f"{file}: {_mean_return(played_in, found[-1]['returns'])} over {episodes} episodes", flush=True)
     if json_output:
-        print(json.dumps(found[0] if len(actors) == 1 else {"runs": found}, indent=2))
+        print(json.dumps(found[0] if actors == [*folder] and len(actors) == 1 else {"runs": found}, indent=2))
         return 0
     runs = {(one if one.is_dir() else one.parent).resolve(): run for one, run in zip(actors, found, strict=True)}
-    for group in groups_of([*runs]) if len(runs) == len(actors) > 1 else ():  # with equal settings and data
-        means = [runs[run]["mean"] for run in group.runs if run in runs]
+    groups = groups_of([*runs]) if len(runs) == len(actors) > 1 else []  # of equal settings and data
+    for group, label in zip(groups, labels_of(groups) if groups else (), strict=True):
+        means = [runs[run]["mean"] for run in group.runs]
         if len(means) > 1:
-            name = runs[group.runs[0]]["env"]
-            print(f"{group} in {add_simulator_version(name)}: {_mean_return(name, means)} over {len(means)} runs")
+            played_in = runs[group.runs[0]]["env"]
+            print(f"{group.environment} {label}: {_mean_return(played_in, means)} over {len(means)} runs")
     return 0
 
 

@@ -408,6 +408,13 @@ def load(
                     f"then_env_steps is 0, but the learner has already made {content['loop']['step'] - switch_step:,} "
                     f"steps in its environment; give more steps, or leave then_env_steps out"
                 )
+            if algorithm and experiment.online is not None:
+                online, before = (type(one).__name__ for one in (experiment.online.algorithm, experiment.algorithm))
+                if online != before:
+                    raise UserError(
+                        f"{path}: the learner already learns by {online}, and {', '.join(algorithm)} would be "
+                        f"arguments of {before}; leave them out"
+                    )
             experiment.go_online(switch_step)
     remedy = "give the environment and the data that it learned from"
     if algorithm:

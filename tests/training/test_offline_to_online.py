@@ -336,6 +336,17 @@ def test_imitation_at_the_start_does_not_begin_again(pendulum_file):
 # Another algorithm ----------------------------------------------------------------------------------------------------
 
 
+def test_learning_rates_of_the_first_algorithm_are_refused_in_the_phase_of_another(pendulum_file, tmp_path):
+    built = learner("cql", pendulum_file, "OfflineToOnline.algorithm='sac'")
+    built.save(tmp_path / "before.pt")
+    assert offpcc.load(tmp_path / "before.pt", dataset=pendulum_file, env="pendulum-v0", algorithm={"lr": 1e-5})
+    built._train(Loggers([]), [], {**built.spec.training, "num_epochs": 1})
+    built.go_online()
+    built.save(tmp_path / "after.pt")
+    with pytest.raises(UserError, match="already learns by SAC, and lr would be arguments of CQL; leave them out"):
+        offpcc.load(tmp_path / "after.pt", dataset=pendulum_file, env="pendulum-v0", algorithm={"lr": 1e-5})
+
+
 @pytest.mark.parametrize(
     ("algo", "other"),
     [("cql", "sac"), ("td3_bc", "td3"), slow("rcql", "rsac"), slow("sac_n", "edac"), slow("rcql_s", "rsac_s")],

@@ -254,6 +254,9 @@ class Concatenate(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def _stacked(self, space: gym.Space[Any]) -> gym.Space[Any]:
         if isinstance(space, Dict):
+            for key, part in space.items():
+                if not isinstance(part, Dict) and not (isinstance(part, Box) and part.shape):
+                    raise ValueError(f"Concatenate needs a Box with an axis for each entry; {key!r} is {part}")
             return Dict({key: self._stacked(part) for key, part in space.items()})
         bounds, num = box(space, self), self.num
         low, high = np.minimum(bounds.low, 0), np.maximum(bounds.high, 0)
