@@ -1085,7 +1085,7 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         (lambda: offpcc.make("pendulum-v0", max_episode_steps=5), r'is kwargs \(as in \{"max_episode_steps": 200\}\)'),
         (
             lambda: offpcc.Dataset.from_arrays(np.zeros((4, 2)), np.zeros((4, 1)), np.zeros(4)),
-            r"give all by name: Dataset.from_arrays\(observations=..., actions=..., rewards=..., terminations=..., trunc",
+            r"give all by name: Dataset.from_arrays\(observations=..., actions=..., rewards=..., terminations=",
         ),
         (lambda: offpcc.Dataset.from_arrays(dones=1), "from_arrays takes no .*'dones'; in offpcc that is terminations"),
         (
