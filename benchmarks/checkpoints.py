@@ -9,7 +9,6 @@ of a checkpoint after 10,000 new steps, about as many as SAC makes updates in th
 from __future__ import annotations
 
 import argparse
-import inspect
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,9 +21,10 @@ from gymnasium.spaces import Box
 from benchmarks.machine import in_words, machine
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.training.checkpoint import Checkpoints, load_buffer, parts_folder, read_checkpoint, save_checkpoint
+from offpcc.training.checkpoint import load_buffer, parts_folder, read_checkpoint, save_checkpoint
 from offpcc.training.experiment import Experiment
 from offpcc.training.metrics import Loop
+from offpcc.training.spec import EVERY_MINUTE
 from offpcc.utils.system import keep_freed_memory
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (11,), np.float32), Box(-1.0, 1.0, (3,), np.float32)  # Hopper's
@@ -123,7 +123,7 @@ def main() -> None:
     buffer = ReplayBuffer(OBSERVATIONS, ACTIONS, capacity=options.steps, batch_size=256)
     seconds = measure("sac", buffer, options.steps, options.rounds)
     updates = rate(learner("sac", buffer), 100, options.rounds)
-    interval = 60.0 * inspect.signature(Checkpoints).parameters["every_minutes"].default
+    interval = 60.0 * (EVERY_MINUTE.every_minutes or 0.0)
     print(
         f"  share of training time {100 * seconds / (interval + seconds):.2f}% at the default of {interval:.0f} s, in "
         f"which {updates:.0f} updates a second make {updates * interval:,.0f} steps"

@@ -49,7 +49,8 @@ def settings(name: str) -> Callable[[type[S]], type[S]]:
     def decorate(cls: type[S]) -> type[S]:
         made: type[S] = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
         made.gin_name = name
-        gin.external_configurable(made, name, module="offpcc")
+        is_own = made.__module__.startswith("offpcc.")
+        gin.external_configurable(made, name, module="offpcc" if is_own else made.__module__)
         return made
 
     return decorate
