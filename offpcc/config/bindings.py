@@ -101,7 +101,7 @@ def nearest_parameter(name: str, function: Any) -> str:
     """Return a hint for an unknown parameter: our name for a parameter of another library, else similar names."""
     known = sorted(parameters(function) - passed_by_us(function))
     names = [entry.name for entry in gin_private.SELECTORS.values() if entry.wrapped is function]
-    families = [cls.__name__ for cls in function.__mro__] if inspect.isclass(function) else names
+    families = [*names, *(cls.__name__ for cls in getattr(function, "__mro__", ()))]
     return binding_hint(name, families, known) or nearest(name, known)
 
 

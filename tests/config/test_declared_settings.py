@@ -98,6 +98,11 @@ def test_each_setting_has_its_meaning_and_its_default(cls):
     assert all(rule.holds(cls().values()[name]) for name, rule in rules_of(cls).items())
 
 
+def test_hints_have_the_names_of_gin():
+    with pytest.raises(UserError, match=r"make has no parameter 'max_episode_steps'; in offpcc that is make\.kwargs"):
+        offpcc.configure(None, "make.max_episode_steps = 5")
+
+
 def test_settings_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         KettleOptions().litres = 3
