@@ -69,7 +69,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "65ad6bf8af153bed",
     "networks.cells.transformer": "8682643a3fcce007",
-    "networks.critics": "0b2e108514f226e1",
+    "networks.critics": "134b03efce44b2b4",
     "networks.encoders": "ca42bb0c01fe4d4b",
     "networks.flow": "566e8f5482a329a8",
     "networks.layers": "43684b95bfab1fef",

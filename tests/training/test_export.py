@@ -337,6 +337,14 @@ def test_every_algorithm(tmp_path, algorithm):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_actor_that_reads_many_candidates_per_row(tmp_path):
+    """BCQ's critics get 100 rows per observation, from which on they compute by kernels of their own elsewhere."""
+    done = offpcc.export(agent_of(Wide, "bcq", "BCQ.vae_hidden_dims=(8, 8)"), tmp_path / "actor.pt2")
+    assert done.difference < 0.5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["csac", "crsac"])
 def test_dict_observations(tmp_path, algorithm):
     done = offpcc.export(agent_of(Mixed, algorithm), tmp_path / "actor.onnx")
