@@ -39,7 +39,7 @@ SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 
 
 def hash_data(data: OfflineDataset) -> str:
-    """Return a short digest of recorded data as an agent sees them, by which a run finds the model of its data."""
+    """Return a short digest of recorded data as an agent sees them. A run uses it to find the model of its data."""
     return hashlib.sha256(comparable(data.identity).encode()).hexdigest()[:16]
 
 
@@ -124,12 +124,12 @@ def fit_model(
     Args:
         data: the data.
         file: the file.
-        names: names by which a termination rule may be known, the environment's first.
+        names: names that may have a known termination rule, the environment's first.
         settings: arguments of `DynamicsModel`.
         training: settings of the training.
         device: the device.
         seed: seed of the weights, the holdout and the order.
-        content: that of the file, if its training is to be continued.
+        content: the content of the file, to continue its training; None for a new one.
         show: receives lines about the progress.
 
     Raises:
@@ -376,7 +376,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
     Args:
         data: the recorded data.
         model_class: the class.
-        names: names by which a termination rule may be known: of the environment and of the data.
+        names: names that may have a known termination rule: of the environment and of the data.
         device: the device.
         seed: seed of the initial weights.
         settings: arguments of the class.
