@@ -55,8 +55,7 @@ from offpcc.training.model_files import (
     check_same_settings,
     find_or_train,
     fingerprint,
-    load_model,
-    read_model,
+    load_with_content,
     untrained_model,
 )
 from offpcc.training.model_training import ModelTraining
@@ -534,7 +533,8 @@ def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsMod
     """
     if not file.exists():
         raise UserError(f"the model {file} does not exist; put it back, or name its place by --model FILE")
-    model, content = check_model_of(load_model(file, spec.device), file, data), read_model(file)
+    model, content = load_with_content(file, spec.device)
+    check_model_of(model, file, data)
     assert spec.model_training is not None
     given = [one for one in spec.config.bindings if one.where in (COMMAND_LINE, loading.IN_PYTHON)]
     networks, training = (

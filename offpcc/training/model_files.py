@@ -258,15 +258,15 @@ def lock_of_training(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> DynamicsModel:
-    """Return a model; raise if it was trained on other data.
+def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> None:
+    """Raise if a model was trained on other data.
 
     Raises:
         UserError: it was.
     """
     facts = model.facts
     if facts.get("digest") == hash_data(data):
-        return model
+        return
     theirs, ours = str(facts.get("identity", "other data")), data.identity
     size = data.rows.observations.shape[1:]
     if theirs.split(", SHA-256 ")[:2] == ours.split(", SHA-256 ")[:2]:  # the same recording, in another view
@@ -443,10 +443,15 @@ def load_model(file: str | Path, device: str | torch.device = "cpu") -> Dynamics
     Raises:
         UserError: the file is missing or damaged, or its training is not over.
     """
-    content = read_model(as_path(file, "file", is_file=True))
+    return load_with_content(as_path(file, "file", is_file=True), device)[0]
+
+
+def load_with_content(file: Path, device: str | torch.device) -> tuple[DynamicsModel, dict[str, Any]]:
+    """Return a trained model and the content of its file; see `load_model`."""
+    content = read_model(file)
     if content["training"] is not None:
         raise UserError(f"the training of {file} is not finished; finish it with `offpcc train-model --resume`")
-    return model_of(content, file, device)
+    return model_of(content, file, device), content
 
 
 def read_model(file: Path) -> dict[str, Any]:
