@@ -137,7 +137,7 @@ def fit_model(
             cannot be written.
     """
     if content is None:
-        model = build_model(data, DynamicsModel, names, device, seed, settings)
+        model = build_model(data, DynamicsModel, names, device, seed, settings, names[0])
     else:
         model = model_of(content, file, device)
         check_model_of(model, file, data)
@@ -184,8 +184,7 @@ def find_or_train(
         UserError: the data are not suited to a model, or the folder cannot be written.
     """
     folder, wanted = models_folder(), hash_data(data)
-    new = build_model(data, DynamicsModel, names, device, seed, settings)
-    new.facts["env"] = env
+    new = build_model(data, DynamicsModel, names, device, seed, settings, env)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
 
@@ -370,7 +369,8 @@ def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 
 def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel], names: list[str],
-                device: torch.device, seed: int, settings: Mapping[str, Any]) -> DynamicsModel:  # fmt: skip
+                device: torch.device, seed: int, settings: Mapping[str, Any], env: str = "",
+                ) -> DynamicsModel:  # fmt: skip
     """Build an untrained model for recorded data, and decide how imagined episodes terminate.
 
     Args:
@@ -380,6 +380,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         device: the device.
         seed: seed of the initial weights.
         settings: arguments of the class.
+        env: name of the environment whose view of the data the model predicts; "" for none.
 
     Raises:
         UserError: observations are no vectors, or no termination rule is known where one is wanted.
@@ -407,7 +408,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         "digest": hash_data(data),
         "identity": data.identity,
         "rule": known if termination == KNOWN else "",
-        "env": next(iter(names), ""),
+        "env": env,
     }
     return model
 
