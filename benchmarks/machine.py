@@ -14,15 +14,21 @@ PACKAGES = (
 CPU_INFO = Path("/proc/cpuinfo")
 
 
-def machine() -> dict[str, Any]:
-    """The CPU, its cores that are to be had, whether it knows AVX-512, and the system."""
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """The CPU, its cores that are to be had, whether it knows AVX-512, the system, and the GPU if it is used."""
     told = CPU_INFO.read_text() if CPU_INFO.exists() else ""
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in told.splitlines())}
+    gpu = {}
+    if device == "cuda":
+        import torch
+
+        gpu = {"gpu": torch.cuda.get_device_name()}
     return {
         "cpu": facts.get("model name") or platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "avx512": "avx512f" in facts.get("flags", "").split(),
         "system": f"{platform.system()} {platform.machine()}",
+        **gpu,
     }
 
 
@@ -39,6 +45,6 @@ def versions() -> dict[str, str]:
 
 def in_words(facts: dict[str, Any]) -> str:
     """A machine, for people."""
-    return (
-        f"{facts['cpu']}, {facts['cores']} cores, {'AVX-512' if facts['avx512'] else 'no AVX-512'}, {facts['system']}"
-    )
+    gpu = f"{facts['gpu']}; " if "gpu" in facts else ""
+    vectors = "AVX-512" if facts["avx512"] else "no AVX-512"
+    return f"{gpu}{facts['cpu']}, {facts['cores']} cores, {vectors}, {facts['system']}"

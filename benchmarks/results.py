@@ -22,7 +22,7 @@ class DamagedError(ValueError):
 
 def rows_of(case: Case, found: Iterable[Found], plan: Plan) -> list[Row]:
     """One row for each library."""
-    measured = {"machine": in_words(machine()), "date": datetime.date.today().isoformat()}
+    measured = {"machine": in_words(machine(plan.device)), "date": datetime.date.today().isoformat()}
     return [
         {
             "case": case.name,

@@ -33,6 +33,7 @@ class Plan:
         rounds: measurements of each library in each case.
         seconds: that each of them lasts.
         transitions: in each buffer.
+        device: "cpu", or "cuda" for a GPU.
         clones: files that measure other code, by the name it is told under.
     """
 
@@ -40,6 +41,7 @@ class Plan:
     rounds: int = 7
     seconds: float = 3.0
     transitions: int = 100_000
+    device: str = "cpu"
     clones: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -58,7 +60,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A library's process, built and warmed up when this is; stopped except while it measures."""
+    """A library's process, which begins to build when this is made; after `warm_up` it is stopped but to measure."""
 
     def __init__(self, case: Case, library: str, plan: Plan) -> None:
         self.library = library
@@ -71,7 +73,12 @@ class Worker:
             stderr=self.errors,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+                **({} if case.device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}),
+            },
         )
         self._tell(
             case=asdict(case),
@@ -81,6 +88,10 @@ class Worker:
             seconds=plan.seconds,
             transitions=plan.transitions,
         )
+        self.told: dict[str, Any] = {}
+
+    def warm_up(self) -> None:
+        """Wait until it is built and warmed up, and stop it."""
         self.told = self._hear()
         self.process.send_signal(signal.SIGSTOP)
 
@@ -143,13 +154,17 @@ def measure(case: Case, libraries: Sequence[str], plan: Plan, announce: Announce
 def _started(
     case: Case, libraries: Sequence[str], plan: Plan, announce: Announce, stack: contextlib.ExitStack
 ) -> Iterator[Worker]:
-    for library in libraries:
+    started = (Worker(case, library, plan) for library in libraries)
+    if plan.device == "cuda":  # all at once, to save time; on a CPU they would disturb each other's choice of kernels
+        started = iter([*started])
+    for worker in started:
+        stack.callback(worker.close)
+        library = worker.library
         try:
-            worker = Worker(case, library, plan)
+            worker.warm_up()
         except WorkerError as error:
             announce(f"{case.name}: {library} is left out: {error}")
             continue
-        stack.callback(worker.close)
         if fault := worker.told.get("unavailable"):
             announce(f"{case.name}: {library} is left out: {fault}")
             continue

@@ -17,13 +17,14 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.cases import CASES, CLONES, LIBRARIES, Case, CaseError, chosen
+from benchmarks.cases import CASES, CLONES, LIBRARIES, ON_GPU, Case, CaseError, chosen
 from benchmarks.machine import in_words, machine
 from benchmarks.results import DamagedError, Row, groups
 from benchmarks.rounds import Plan, measure
@@ -44,8 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CaseError, DamagedError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
-    plan = Plan(options.threads, options.rounds, options.seconds, options.transitions, dict(options.clone))
-    console.print(f"{in_words(machine())}; {plan.threads} threads, {plan.rounds} rounds of {plan.seconds:g} s")
+    plan = Plan(
+        options.threads, options.rounds, options.seconds, options.transitions, options.device, dict(options.clone)
+    )
+    console.print(
+        f"{in_words(machine(plan.device))}; {plan.threads} threads, {plan.rounds} rounds of {plan.seconds:g} s"
+    )
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > BUSY:
         told = f"the machine is busy (load {os.getloadavg()[0]:.1f}): threads wait for each other, so trust no number"
         console.print(told, style="yellow", soft_wrap=True)
@@ -59,16 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if importlib.util.find_spec("matplotlib") is not None:
         from benchmarks import pictures
 
-        pictures.throughput(results.replaced(old, new), options.out.with_suffix(".png"), in_words(machine()))
+        pictures.throughput(results.replaced(old, new), options.out.with_suffix(".png"), in_words(machine(plan.device)))
     console.print(f"written to {options.out}, .md and .png", soft_wrap=True)
     return 0
 
 
 def one_case(case: Case, libraries: Sequence[str], plan: Plan, console: Console) -> list[Row]:
     """Measure a case, and print its table."""
+    case = replace(case, device=plan.device)
     others = [name for name in plan.clones if name not in CLONES]
     there = [name for name in (*case.libraries, *others) if name not in CLONES or name in plan.clones]
     taking_part = [name for name in there if name in libraries]
+    if plan.device == "cuda":
+        taking_part = [
+            name for name in ON_GPU if name in (*taking_part, "offpcc-graphs", "offpcc-bf16") and name in libraries
+        ]
     with console.status(f"{case.title}: {', '.join(taking_part)}"):
         found = measure(case, taking_part, plan, lambda text: console.print(text, style="yellow", soft_wrap=True))
     rows = results.rows_of(case, found, plan)
@@ -91,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--cases", default="", metavar="A,B", help="by default all")
     whole.add_argument("--libraries", default="", metavar="A,B", help=f"by default all of {', '.join(LIBRARIES)}")
     whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=PATH", help="see above")
+    whole.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: of the libraries that can")
     whole.add_argument("--threads", type=_positive, default=2, metavar="N", help="in every worker")
     whole.add_argument("--rounds", type=_positive, default=7, metavar="N")
     whole.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="of each measurement")

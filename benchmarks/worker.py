@@ -53,18 +53,28 @@ def prepare(case: Case, task: dict[str, Any]) -> tuple[Callable[[float], float],
     work: Work = module.prepare(case, num_transitions, **options)
     warm_up(work, task["seconds"])
     if case.higher_is_better:
-        return lambda seconds: rate(work, seconds), work.note
-    return lambda seconds: 1e6 / rate(work, seconds), work.note
+        return lambda seconds: rate(work, seconds, case.device), work.note
+    return lambda seconds: 1e6 / rate(work, seconds, case.device), work.note
 
 
-def rate(work: Work, seconds: float) -> float:
-    """Units per second."""
+def rate(work: Work, seconds: float, device: str = "cpu") -> float:
+    """Units per second, until the device has done all of them."""
+    wait(device)
     calls, started, passed = 0, time.perf_counter(), 0.0
     while passed < seconds:
         work.run()
         calls += 1
         passed = time.perf_counter() - started
-    return calls * work.units / passed
+    wait(device)
+    return calls * work.units / (time.perf_counter() - started)
+
+
+def wait(device: str) -> None:
+    """Until a GPU has done what it was given."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
 
 
 def warm_up(work: Work, seconds: float) -> None:

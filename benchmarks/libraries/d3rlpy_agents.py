@@ -41,13 +41,17 @@ def learner(case: Case, data: Transitions) -> Learner:
     """
     if case.algorithm not in CONFIGS:
         raise UnavailableError(f"d3rlpy has no {case.algorithm}")
-    agent = CONFIGS[case.algorithm](case.sizes).create(device=False)
+    agent = CONFIGS[case.algorithm](case.sizes).create(device=case.device == "cuda")
     recorded = dataset(data, case.algorithm in DISCRETE)
     agent.build_with_dataset(recorded)
 
     @torch.no_grad()
     def mean(observations: np.ndarray) -> np.ndarray:
-        return agent.impl.policy(torch.as_tensor(observations, dtype=torch.float32)).squashed_mu.numpy()
+        return (
+            agent.impl.policy(torch.as_tensor(observations, dtype=torch.float32, device=agent.impl.device))
+            .squashed_mu.cpu()
+            .numpy()
+        )
 
     def one_hot(observations: np.ndarray) -> np.ndarray:
         return np.eye(data.actions.shape[1])[agent.predict(observations)]

@@ -56,10 +56,10 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
         return _model(case, num_transitions)
     if case.sizes.frames_in:
         return Work(_buffer_of_frames(case.sizes).sample)
-    storage = buffer(case.sizes, num_transitions)
+    storage = buffer(case.sizes, num_transitions, case.device)
     if case.kind == "sample":
         return Work(storage.sample)
-    learner = algorithm(case.algorithm, case.sizes, **options)
+    learner = algorithm(case.algorithm, case.sizes, device=case.device, **options)
     storage.gives_next_actions = learner.reads_next_actions
     storage.return_discount = learner.gamma if learner.reads_returns else None
     if learner.normalization is not None:  # a data set's statistics, as for a user who learns from one
@@ -115,13 +115,13 @@ def storage_arguments(sizes: Sizes) -> dict[str, Any]:
     return {"batch_size": sizes.batch_size, **segments}
 
 
-def buffer(sizes: Sizes, num_transitions: int) -> ReplayBuffer | RecurrentReplayBuffer:
+def buffer(sizes: Sizes, num_transitions: int, device: str = "cpu") -> ReplayBuffer | RecurrentReplayBuffer:
     """Filled with whole episodes."""
     storage: ReplayBuffer | RecurrentReplayBuffer
     if sizes.memory is None:
-        storage = ReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
+        storage = ReplayBuffer(OBSERVATIONS, ACTIONS, device=device, seed=1, **storage_arguments(sizes))
     else:
-        storage = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, seed=1, **storage_arguments(sizes))
+        storage = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, device=device, seed=1, **storage_arguments(sizes))
     for observation, action, reward, following, *ends in zip(*transitions(num_transitions), strict=True):
         storage.push(observation, action, float(reward), following, *map(bool, ends))
     return storage
@@ -145,7 +145,7 @@ def _buffer_of_frames(sizes: Sizes) -> ReplayBuffer:
 
 
 def _act(case: Case, options: dict[str, Any]) -> Work:
-    learner, memory = algorithm(case.algorithm, case.sizes, **options), None
+    learner, memory = algorithm(case.algorithm, case.sizes, device=case.device, **options), None
     seen = transitions(EPISODE_LENGTH).observations[:, None]
     action, reward, is_first = np.zeros((1, ACTION_DIM), np.float32), np.zeros((1, 1), np.float32), np.zeros(1)
 
@@ -191,7 +191,7 @@ def _games(case: Case) -> Work:
         settings += ["train.update_every = 4", "train.updates_per_step = 0.25"]
         settings += ["ActorCritic.target_update_interval = 250", "ValueBased.epsilon_steps = 0"]
     offpcc.configure(f"discrete/atari_{case.algorithm.removeprefix('c')}.gin", *settings)
-    learner = offpcc.build(case.env, case.algorithm, seed=1, threads=None)
+    learner = offpcc.build(case.env, case.algorithm, seed=1, device=case.device, threads=None)
     given = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
 
     def train(num_epochs: int) -> None:
@@ -210,6 +210,7 @@ def _steps(case: Case, options: dict[str, Any]) -> Work:
         case.env,
         case.algorithm,
         seed=1,
+        device=case.device,
         threads=None,
         algorithm={**arguments(case.algorithm, case.sizes), **options},
         buffer=storage_arguments(case.sizes),

@@ -79,7 +79,7 @@ def _model(case: Case, env: Any, capacity: int) -> Any:
         train_freq=1,
         gradient_steps=1,
         policy_kwargs={"net_arch": list(sizes.hidden_dims), "n_critics": sizes.num_critics},
-        device="cpu",
+        device=case.device,
         seed=1,
     )
 

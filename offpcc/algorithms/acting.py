@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.nonfinite import why_no_action
-from offpcc.algorithms.numpy_policy import MOST_MIRRORED, NumpyPolicy
+from offpcc.algorithms.numpy_policy import MOST_MIRRORED, HostCopy, NumpyPolicy
 from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import specification
 from offpcc.core import Batch, Memory, Step, Summaries, channels_first
@@ -28,7 +28,7 @@ AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
     *("lr", "actor_lr", "encoder_lr", "alpha_lr", "max_grad_norm", "adam_eps"),
-    *("augmentation", "precision", "fused", "compile", "nonfinite", "critic_inputs"),
+    *("augmentation", "precision", "fused", "compile", "cuda_graphs", "nonfinite", "critic_inputs"),
 }
 
 
@@ -53,12 +53,13 @@ class Acting(Construction):
     summarize: Any
     _arguments: dict[str, Any]
     _mirror: NumpyPolicy | Literal["unknown"] | None = "unknown"
+    _host_copy: HostCopy | None = None  # the networks that the mirror reads, if they are on a GPU
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except the NumPy mirror and compiled losses, which refer to this agent's weights."""
         state = dict(vars(self))
         for name in vars(self):
-            if name == "_mirror" or (self.execution.compile and name.endswith("_loss")):
+            if name in ("_mirror", "_host_copy") or (self.execution.compile and name.endswith("_loss")):
                 del state[name]
         return state
 
@@ -196,15 +197,21 @@ class Acting(Construction):
         )
 
     def _mirrored(self, num_envs: int, any_begins: bool) -> NumpyPolicy | None:
-        """Return the NumPy mirror for few environments on the CPU, or None if a part of the actor has no mirror.
+        """Return the NumPy mirror for few environments, or None if a part of the actor has no mirror.
 
-        The mirror is rebuilt when an episode begins, because a user may have changed the networks.
+        The mirror is rebuilt when an episode begins, because a user may have changed the networks. For networks on a
+        GPU, it reads a copy on the CPU, which gets the weights again after updates.
         """
         if num_envs > MOST_MIRRORED:
             return None
-        if any_begins or self._mirror == "unknown":
-            is_plain = self.acts_by_actor and self._keeps("act_on_tensors")
-            self._mirror = NumpyPolicy.of(self.actor_parts(), self.memoryless) if is_plain else None
+        if (any_begins or self._mirror == "unknown") and not (self._mirror is None and self.device.type != "cpu"):
+            is_plain, parts = self.acts_by_actor and self._keeps("act_on_tensors"), self.actor_parts()
+            if is_plain and self.device.type != "cpu":
+                self._host_copy = HostCopy(parts)
+                parts = self._host_copy.parts
+            self._mirror = NumpyPolicy.of(parts, self.memoryless) if is_plain else None
+        if self._host_copy is not None and self._mirror is not None:
+            self._host_copy.refresh(self.nonfinite_guard.num_updates)
         return self._mirror
 
     def begin_online(self, keep_moments: bool = True) -> None:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
+from offpcc.algorithms.cuda_graphs import GraphedUpdates
 from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
@@ -304,6 +305,7 @@ class Construction:
         self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
+        self._graphed = GraphedUpdates() if self.execution.cuda_graphs and self.device.type == "cuda" else None
         fused, name = self.execution.fused, type(self).__name__
         if fused and self.fused_update is None:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")
@@ -637,6 +639,8 @@ class Construction:
     def unused_parameters(self) -> dict[str, str]:
         """Return arguments that have no effect on this agent, each with the reason."""
         reasons = {}
+        if self.device.type != "cuda":
+            reasons["cuda_graphs"] = "the device is no GPU"
         if is_empty(self.shared_encoder) and is_empty(self.actor_encoder):
             reasons["encoder_lr"] = "no encoder has parameters"
         if not has_images(self.observation_shape):

@@ -152,9 +152,11 @@ class ValueBased(ActorCritic):
         h = self.summarize(batch)  # from here on, everything is feed-forward
         stats = self.update_critics(h, batch)
         self.update_targets()
-        if "epsilon" not in self.stat_names:
-            return stats
-        return {**stats, "epsilon": stats["q"].new_full((), self.epsilon())}
+        return stats
+
+    def host_stats(self, stats: Stats) -> Stats:
+        """Return the share of random actions."""
+        return {"epsilon": stats["q"].new_full((), self.epsilon())} if "epsilon" in self.stat_names else {}
 
     def actor_file(self) -> dict[str, Any]:
         """Return the content of an actor file; an actor explores with the share of random actions of this moment."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,7 @@ class NonFiniteGuard:
         num_updates: number of updates, skipped ones included.
         bad_in_a_row: number of consecutive bad updates up to the last one that the host knows of.
         is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU, waiting would take time.
+        is_search: whether the current update repeats a bad one without effect, to name its first bad tensor.
     """
 
     def __init__(self, device: torch.device, skips: bool = False) -> None:
@@ -131,7 +132,7 @@ class NonFiniteGuard:
         """Forget the current update and the reports."""
         self._agent: Any = None  # the agent of the current update
         self._batch: Any = None
-        self._is_search = False
+        self.is_search = False
         self._unchecked: list[Tensor] = []
         self._before: list[Tensor] = []  # the statistics before the update
         self._stepped: dict[Any, int] = {}  # optimizers of the update, and the number of updates before their step
@@ -147,7 +148,7 @@ class NonFiniteGuard:
         """Check the update of `agent` in the body of the `with`. The body must pass its statistics to `finish`."""
         self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
         self._before = [statistic.clone() for statistic in self.statistics]
-        if self.skips and not self.is_awaited and not self._is_search:
+        if self.skips and not self.is_awaited and not self.is_search:
             self.found.zero_()
         outer, _thread.guard = _thread.guard, self
         try:
@@ -162,6 +163,11 @@ class NonFiniteGuard:
         if self._agent is not None:
             numbers = [x for x in given if x.is_floating_point()]
             self._unchecked += numbers if self.is_awaited else [x.sum() for x in numbers]
+
+    def note_steps(self, optimizers: Iterable[Any]) -> None:
+        """Note that these optimizers make steps in this update, before they count them."""
+        for optimizer in optimizers:
+            self._stepped.setdefault(optimizer, optimizer.num_updates)
 
     def check_step(
         self, optimizer: Any, loss: Tensor | None, gradients: Sequence[Tensor | None], flat: Sequence[Tensor]
@@ -182,7 +188,7 @@ class NonFiniteGuard:
             SkippedUpdate: on a CPU, a value is bad, and bad updates are skipped.
         """
         if not self.is_awaited and optimizer.groups:
-            self._stepped.setdefault(optimizer, optimizer.num_updates)
+            self.note_steps([optimizer])
         self._unchecked += flat if loss is None else [*flat, loss.detach()]
         self._check(optimizer, loss, gradients)
         return self.found_inf
@@ -204,13 +210,13 @@ class NonFiniteGuard:
         agent, batch = self._agent, self._batch
         self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
         self._check(None, None, ())
-        self.num_updates += not self._is_search
+        self.num_updates += not self.is_search
         if self.is_awaited:
             self.bad_in_a_row = 0
         else:
             for statistic, old in zip(self.statistics, self._before, strict=True):
                 statistic.copy_(torch.where(self.found > 0, old, statistic))
-            if not self._is_search:
+            if not self.is_search:
                 self._keep(agent, batch)
             if self.skips:
                 stats = {name: torch.where(self.found > 0, math.nan, value) for name, value in stats.items()}
@@ -230,7 +236,7 @@ class NonFiniteGuard:
         may overflow, so each tensor is checked if a sum is bad.
         """
         given, self._unchecked = self._unchecked, []
-        if not self.is_awaited and not self._is_search:
+        if not self.is_awaited and not self.is_search:
             if given:  # this operation also multiplies them by 1
                 find_nonfinite_(given, self.found, self._one)
             return
@@ -240,7 +246,7 @@ class NonFiniteGuard:
         agent, batch = self._agent, self._batch
         for statistic, old in zip(self.statistics, self._before, strict=True):
             statistic.copy_(old)
-        if self._is_search:
+        if self.is_search:
             raise NonFiniteError(0, *find_nonfinite(agent, batch, optimizer, loss, gradients), batch)
         self.num_updates += 1
         self.bad_in_a_row += 1
@@ -306,14 +312,14 @@ class NonFiniteGuard:
         for optimizer, num_updates in stepped.items():
             optimizer.num_updates = num_updates
         self.found.fill_(1.0)  # no step has an effect
-        self._is_search = True
+        self.is_search = True
         try:
             with forked_torch_generators([self.found.device] if self.found.is_cuda else []):
                 agent.update_networks(batch)
         except NonFiniteError as error:
             return error.finding, error.remedy
         finally:
-            self._is_search = False
+            self.is_search = False
             agent.noise.load_state_dict(noise)
             for optimizer, num_updates in (self._stepped | updates).items():
                 optimizer.num_updates = num_updates

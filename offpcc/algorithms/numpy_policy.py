@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from offpcc.core import Memory, State
 from offpcc.networks import Inputs
@@ -17,6 +19,41 @@ MOST_MIRRORED = 8  # environments; with more, matrix products dominate, and PyTo
 
 class NumpyState(tuple[State, ...]):
     """Hidden state of NumPy arrays. A resumed run starts with tensors instead, which must be converted."""
+
+
+class HostCopy:
+    """Copies of modules on the CPU, which get the weights of modules on a GPU by one transfer.
+
+    Args:
+        parts: the modules by name.
+
+    Attributes:
+        parts: the copies by name. Their weights are views of `flat`.
+        flat: all their numbers.
+    """
+
+    def __init__(self, parts: Mapping[str, nn.Module]) -> None:
+        self.sources = _tensors(parts)
+        self.parts = {name: copy.deepcopy(part).cpu() for name, part in parts.items()}
+        sizes = [source.numel() for source in self.sources]
+        is_pinned = any(source.is_cuda for source in self.sources)
+        self.flat = torch.empty(sum(sizes), pin_memory=is_pinned)
+        for own, numbers in zip(_tensors(self.parts), torch.split(self.flat, sizes), strict=True):
+            own.data = numbers.view(own.shape)
+        self.version: int | None = None  # the last argument of `refresh`
+
+    @torch.no_grad()
+    def refresh(self, version: int) -> None:
+        """Copy the weights if the last call had another `version`; this waits for the GPU."""
+        if version != self.version:
+            self.flat.copy_(torch.cat([source.flatten() for source in self.sources]))
+            self.version = version
+
+
+def _tensors(parts: Mapping[str, nn.Module]) -> list[Tensor]:
+    """Return all parameters and buffers of `parts` in float32. No mirror reads others."""
+    held = (tensor for part in parts.values() for tensor in (*part.parameters(), *part.buffers()))
+    return [tensor for tensor in held if tensor.dtype == torch.float32]
 
 
 class NumpyPolicy:

@@ -132,6 +132,7 @@ class Optimizer:
     Attributes:
         num_updates: number of steps, without skipped ones, since the last `restart`.
         num_before: number of steps before it that Adam's moments contain.
+        given_count: the argument `num_updates` of the latest step.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Optimizer:
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.max_grad_norm = max_grad_norm
         self.num_updates = self.num_before = 0
+        self.given_count: int | None = None
 
     def minimize(self, loss: Tensor, num_updates: int | None = None) -> None:
         """Compute the gradient of `loss` and make one step. Without parameters, do nothing.
@@ -193,7 +195,7 @@ class Optimizer:
             parameter.grad = laid_out(gradient, parameter)
         if self.max_grad_norm is not None:
             clip(self.parameters, self.max_grad_norm)
-        found_inf = None
+        found_inf, self.given_count = None, num_updates
         if (guard := current_guard()) is not None:
             if flat_gradients is None:
                 flat_gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
@@ -240,6 +242,7 @@ class ParameterGroup:
     ) -> None:
         self.parameters, self.rate, self.weight_decay, self.eps = list(parameters), rate, weight_decay, eps
         self.latest_rate = rate(0) if callable(rate) else rate
+        self.device_rate: Tensor | None = None  # 0-d: while a CUDA graph is recorded, the step reads the rate here
         self.decays = [bool(weight_decay) and not getattr(p, "no_decay", False) for p in self.parameters]
         self.kinds = sorted({*self.decays})  # nearly always one
         self.means = [torch.zeros_like(p) for p in self.parameters]
@@ -265,12 +268,13 @@ class ParameterGroup:
         parts = self.parameters, self.means, self.squares, self.steps
         parameters, means, squares, steps = ([part[number] for number in reached] for part in parts)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
+        self.set_rate(num_updates)
         counts = [self._counts] if len(reached) == len(self.parameters) else steps
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        options = {"lr": self.latest_rate, "eps": self.eps, **ADAM, "found_inf": found_inf}
+        rate = self.latest_rate if self.device_rate is None else self.device_rate
+        options = {"lr": rate, "eps": self.eps, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
         for decays in self.kinds:
             if len(self.kinds) == 1:
@@ -281,6 +285,10 @@ class ParameterGroup:
                 continue
             step = torch_private.fused_adamw_ if decays else torch_private.fused_adam_
             step(*some, [], counted, weight_decay=self.weight_decay if decays else 0.0, **options)
+
+    def set_rate(self, num_updates: int) -> None:
+        """Set the rate of the next step by the schedule, if there is one."""
+        self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""

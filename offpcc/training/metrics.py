@@ -14,6 +14,7 @@ from torch import Tensor
 from offpcc.core import Stats
 from offpcc.training.interaction import EpisodeResult
 from offpcc.training.loggers import Logger, Progress, report_errors
+from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError, print_to_stderr
 
 REPORT_INTERVAL = 0.25  # seconds between two refreshes of the progress display
@@ -43,9 +44,13 @@ class AverageStats:
             is_made = skipped == 0.0
             stats = {name: torch.where(is_made, value, 0.0) for name, value in stats.items()} | {SKIPPED: skipped}
             _add(self.left_out, tuple(name for name in stats if name != SKIPPED), skipped)
-        for name, value in stats.items():
-            _add(self.sums, name, value)
+        for name in stats:
             self.counts[name] = self.counts.get(name, 0) + 1
+        known = {name: total.to(stats[name].device) for name, total in self.sums.items() if name in stats}
+        self.sums |= stats
+        if known:  # in one operation
+            added = torch_private.foreach_add([*known.values()], [stats[name] for name in known])
+            self.sums |= dict(zip(known, added, strict=True))
 
     def num_skipped(self) -> tuple[int, int]:
         """Return the numbers of skipped updates and of all updates since the last call of `means`."""

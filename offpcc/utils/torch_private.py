@@ -14,7 +14,9 @@ LAST_SEEN = "2.13.0"
 _private = functools.partial(private_attribute, "torch", LAST_SEEN)
 
 # One operation for a list of tensors. `torch.optim` has them as its option `foreach`.
+foreach_add = _private(torch, "_foreach_add")
 foreach_add_ = _private(torch, "_foreach_add_")
+foreach_copy_ = _private(torch, "_foreach_copy_")
 foreach_lerp_ = _private(torch, "_foreach_lerp_")
 foreach_mul = _private(torch, "_foreach_mul")
 foreach_mul_ = _private(torch, "_foreach_mul_")

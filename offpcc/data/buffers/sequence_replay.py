@@ -325,6 +325,13 @@ class RecurrentReplayBuffer(BufferBase):
             self.num_written += len(numbers)
         return copy.rows
 
+    def _num_steps(self, lengths: Array) -> int:
+        """Return T of a batch with rows of these lengths; on a GPU, batches have few different shapes."""
+        longest = int(lengths.max())
+        if self.device.type != "cuda":
+            return longest
+        return rounded_up(longest) if self.segment_len is None else self.segment_len + max(self.burn_in - 1, 0)
+
     def _copy(self, episodes: list[StoredEpisode], starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
 
@@ -332,7 +339,7 @@ class RecurrentReplayBuffer(BufferBase):
         episode's start. The first `skipped` steps of a segment count in no loss.
         """
         rows, burn_in, stack = len(episodes), self.burn_in, self.frame_stack
-        steps = burn_in + int(lengths.max())
+        steps = burn_in + self._num_steps(lengths)
         observations = np.zeros((rows, steps + 1, stack, *self.frame_shape), self.dtype)
         actions = np.zeros((rows, steps, self.action_dim), np.float32)
         rewards, terminations, loss_mask = np.zeros((3, rows, steps, 1), np.float32)
@@ -367,7 +374,7 @@ class RecurrentReplayBuffer(BufferBase):
     def _gather(self, rows: Storage, begins: Array, starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build the batch of `_copy` from rows on the device, where the episodes begin at `begins`."""
         nothing = len(rows.rewards) - 1  # a row of zeros, for steps that do not exist
-        steps = (starts - self.burn_in)[:, None] + np.arange(-1, self.burn_in + int(lengths.max()) + 1)
+        steps = (starts - self.burn_in)[:, None] + np.arange(-1, self.burn_in + self._num_steps(lengths) + 1)
         exists = (steps >= 0) & (steps <= (starts + lengths)[:, None])
         frames = (begins[:, None] + steps)[..., None] + np.arange(self.frame_stack)
         places = np.where(exists[..., None], frames % nothing, nothing)
@@ -436,3 +443,9 @@ class RecurrentReplayBuffer(BufferBase):
     def _finalize(self) -> None:
         self.episodes = deque(self.episodes, self.capacity)
         self._count()
+
+
+def rounded_up(length: int) -> int:
+    """Return the next multiple of 8, above 128 of a sixteenth of the next power of two: 8, 16, ... 128, 144, ..."""
+    step = max(8, (1 << (length - 1).bit_length()) // 16)
+    return -(-length // step) * step

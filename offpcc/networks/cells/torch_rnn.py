@@ -11,6 +11,8 @@ Differs from the papers:
 * Layers can be stacked.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -43,6 +45,11 @@ class TorchCell:
         else:
             h, after = super().forward(x, layers_first)  # type: ignore[misc]
         return h, map_state(lambda s: s.transpose(0, 1), after)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, with its weights in one piece of memory on a GPU, as cuDNN needs them."""
+        super().__setstate__(state)  # type: ignore[misc]
+        self.flatten_parameters()  # type: ignore[attr-defined]
 
     def weights(self) -> list[tuple[Array, ...]]:
         """Return, for each layer, the transposed weights of input and state, and both biases. `mirror` uses them."""

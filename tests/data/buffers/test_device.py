@@ -14,6 +14,7 @@ from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers import device as device_rows
 from offpcc.data.buffers import replay
 from offpcc.data.buffers.device import sent
+from offpcc.data.buffers.sequence_replay import rounded_up
 from offpcc.utils.errors import UserError
 
 both = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])
@@ -187,3 +188,28 @@ def test_recorded_data_is_sampled_alike(buffer_class, device, kind, window):
 def test_it_has_no_effect_where_the_buffer_is(buffer_class):
     assert made(buffer_class).unused_parameters()["on_device"] == "batches go to the CPU, where the buffer is"
     assert "on_device" not in made(buffer_class, device="cuda:0").unused_parameters()
+
+
+def test_batches_of_episodes_have_few_lengths_on_a_gpu():
+    assert [rounded_up(length) for length in (1, 8, 9, 128, 129, 200, 1000)] == [8, 8, 16, 128, 144, 208, 1024]
+    assert len({rounded_up(length) for length in range(1, 1001)}) == 40
+    assert all(length <= rounded_up(length) <= 1.125 * length for length in range(64, 5000))
+
+
+@pytest.mark.parametrize("options", [{}, {"segment_len": 4}, {"segment_len": 4, "burn_in": 3}], ids=str)
+def test_a_longer_batch_has_the_same_rows(options, monkeypatch):
+    buffers = []
+    for num_more in (0, 5):
+        buffer = made(RecurrentReplayBuffer, seed=3, **options)
+        own = buffer._num_steps
+        monkeypatch.setattr(buffer, "_num_steps", lambda lengths, own=own, more=num_more: own(lengths) + more)
+        filled(buffer, (3, "terminated"), (6, "terminated"), (2, "truncated"))
+        buffers.append(buffer)
+    for _ in range(5):
+        batch, longer = (buffer.sample() for buffer in buffers)
+        steps = batch.actions.shape[1]
+        assert longer.actions.shape[1] == steps + 5
+        for name in ("observations", "actions", "rewards", "terminations", "valid", "loss_mask"):
+            one, two = getattr(batch, name), getattr(longer, name)
+            torch.testing.assert_close(two[:, : one.shape[1]], one, rtol=0, atol=0)
+            assert not two[:, one.shape[1] :].any()

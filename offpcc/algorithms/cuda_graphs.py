@@ -1,0 +1,179 @@
+"""`GraphedUpdates`: runs an update on a GPU as a CUDA graph, so that the host starts hundreds of operations at once.
+
+An update of small networks has hundreds of short operations, and the host takes longer to start each of them than the
+GPU takes to compute it. A CUDA graph records them once and repeats them by one call (`torch.cuda.graph`). It repeats
+the same operations on the same memory, so there is one graph for each shape of batches and each kind of update, such as
+those with and without a step of the actor.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offpcc.algorithms.optim import Optimizer, ParameterGroup
+from offpcc.core import Batch, Stats
+from offpcc.utils import torch_private
+from offpcc.utils.errors import UserError, first_line, print_to_stderr
+
+WARM_UP = 3  # plain updates of a kind before its graph: libraries allocate memory and choose kernels in them
+MOST_GRAPHS, MOST_KINDS = 64, 256
+VALUES = (bool, int, float, str, type(None))
+OF_ACTING = {"_mirror", "_host_copy", "_test_draws", "test_epsilon"}  # attributes that no update reads
+Capture = Callable[..., tuple[Callable[[], None], Any]]
+
+
+class GraphedUpdates:
+    """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
+
+    Args:
+        capture: records a function; see `capture`. Tests give another one.
+    """
+
+    def __init__(self, capture: Capture | None = None) -> None:
+        self.capture = capture or globals()["capture"]
+        self.graphs: dict[Hashable, UpdateGraph] = {}
+        self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
+        self.pool: Any = None  # memory that all graphs share
+        self.has_told = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: graphs refer to the memory of this agent."""
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, without graphs."""
+        self.__init__()  # type: ignore[misc]
+
+    def __call__(self, agent: Any, batch: Batch) -> Stats:
+        """Do what the agent's `inner_update` does.
+
+        Raises:
+            UserError: the update cannot be recorded.
+        """
+        if agent.nonfinite_guard.is_search:
+            return agent.inner_update(batch)  # type: ignore[no-any-return]
+        kind = update_kind(agent, batch)
+        graph = self.graphs.get(kind)
+        if graph is None:
+            if len(self.seen) == MOST_KINDS:
+                self._forget(type(agent).__name__)
+            self.seen[kind] = self.seen.get(kind, 0) + 1
+            if self.seen[kind] <= WARM_UP or len(self.graphs) == MOST_GRAPHS:
+                return agent.inner_update(batch)  # type: ignore[no-any-return]
+            if self.pool is None and agent.device.type == "cuda":
+                self.pool = torch.cuda.graph_pool_handle()
+            graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
+        return graph.replay(agent, batch)
+
+    def _forget(self, name: str) -> None:
+        """Forget the kinds so far; tell once if none of them was repeated."""
+        self.seen = {}
+        if not self.graphs and not self.has_told:
+            self.has_told = True
+            print_to_stderr(
+                f"{name}.cuda_graphs is True, but no update is like another one, so none was repeated: {MOST_KINDS} "
+                f"updates differed in the shape of the batch, or in a number of the algorithm, such as one that decays"
+            )
+
+
+class UpdateGraph:
+    """One recorded update.
+
+    Args:
+        agent: the agent.
+        batch: gives the shapes.
+        capture: see `GraphedUpdates`.
+        pool: the graph's memory.
+    """
+
+    def __init__(self, agent: Any, batch: Batch, capture: Capture, pool: Any) -> None:
+        self.batch = Batch(*(x.clone() if isinstance(x, Tensor) else x for x in batch))  # type: ignore[arg-type]
+        self.inputs = [x for x in self.batch if isinstance(x, Tensor)]
+        optimizers = [part for part in agent.stateful_parts().values() if isinstance(part, Optimizer)]
+        counts = {optimizer: optimizer.num_updates for optimizer in optimizers}
+        scheduled = [group for optimizer in optimizers for group in optimizer.groups if callable(group.rate)]
+        for group in scheduled:  # the graph reads the rate there, and each repetition writes it first
+            group.device_rate = torch.zeros((), device=agent.device)
+
+        def update() -> tuple[Tensor, tuple[str, ...], dict[str, Tensor]]:
+            stats = agent.inner_update(self.batch)
+            numbers = {name: value for name, value in stats.items() if not value.dim()}
+            others = {name: value for name, value in stats.items() if value.dim()}
+            return torch.stack([value.float() for value in numbers.values()]), tuple(numbers), others
+
+        try:
+            self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise.generator, pool)
+        except RuntimeError as error:
+            name = type(agent).__name__
+            raise UserError(
+                f"{name}.cuda_graphs is True, but an update of {name} cannot be recorded ({first_line(error)}); "
+                f"remove this setting"
+            ) from error
+        self.steps: dict[Optimizer, int] = {}  # number of steps of each optimizer in the update
+        # Groups with a schedule, the rate on the device, and its argument: an optimizer's count plus a number.
+        self.schedules: list[tuple[ParameterGroup, Tensor, Optimizer, int]] = []
+        for optimizer, number in counts.items():
+            if optimizer.num_updates > number:
+                self.steps[optimizer] = optimizer.num_updates - number
+                counting, shift = optimizer, 0
+                if optimizer.given_count is not None:  # by the critics' count
+                    counting = agent.critic_optimizer
+                    shift = optimizer.given_count - counts[counting]
+                own = [group for group in optimizer.groups if group.device_rate is not None]
+                self.schedules += [(group, group.device_rate, counting, shift) for group in own]  # type: ignore[misc]
+        for optimizer, number in counts.items():
+            optimizer.num_updates = number  # recording computes nothing
+        for group in scheduled:
+            group.device_rate = None
+
+    def replay(self, agent: Any, batch: Batch) -> Stats:
+        """Make the update with this batch."""
+        torch_private.foreach_copy_(self.inputs, [x for x in batch if isinstance(x, Tensor)])
+        for group, device_rate, optimizer, shift in self.schedules:
+            group.set_rate(optimizer.num_updates + shift)
+            device_rate.fill_(group.latest_rate)
+        self.start()
+        agent.nonfinite_guard.note_steps(self.steps)
+        for optimizer, number in self.steps.items():
+            optimizer.num_updates += number
+        numbers = dict(zip(self.names, self.numbers.clone().unbind(), strict=True))
+        return numbers | {name: value.clone() for name, value in self.others.items()}
+
+
+def update_kind(agent: Any, batch: Batch) -> Hashable:
+    """Return what a graph of an update depends on: the shapes of the batch, the agent's attributes and the phase.
+
+    An attribute counts by its value if it is a number or text, such as a coefficient that decays. Else it counts by its
+    identity: a network that is replaced has other memory.
+    """
+    shapes = tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in batch)
+    read = (value for name, value in vars(agent).items() if name not in OF_ACTING)
+    attributes = tuple(value if isinstance(value, VALUES) else id(value) for value in read)
+    return shapes, attributes, agent.update_phase()
+
+
+def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) -> tuple[Callable[[], None], Any]:
+    """Record the operations of `function` on the GPU. Return what repeats them, and the result, which they overwrite.
+
+    Args:
+        function: it is called once; its operations are recorded and not computed.
+        generator: the generator of its random numbers. Each repetition draws new ones, as a call of `function` would.
+        pool: memory that graphs may share, because one of them is repeated at a time.
+    """
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()  # to free an older graph during a recording would end it
+    try:
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = function()
+    finally:
+        if collects:
+            gc.enable()
+    return graph.replay, result

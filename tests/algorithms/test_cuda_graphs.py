@@ -1,0 +1,202 @@
+"""What a CUDA graph of an update does on the host: counts, kinds and copies. The graph itself is a stand-in here.
+
+`tests/algorithms/test_gpu.py` has the real ones, on a GPU.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from test_contract import CASES, Case, act_along, parameters
+
+from offpcc.algorithms import cuda_graphs
+from offpcc.algorithms.cuda_graphs import WARM_UP, GraphedUpdates
+from offpcc.algorithms.numpy_policy import HostCopy, NumpyPolicy
+from offpcc.algorithms.optim import LinearDecay, Optimizer
+from offpcc.utils.errors import UserError
+
+
+class StandIn:
+    """Records a function for an agent on the CPU: the recording changes no tensor, and each repetition calls it."""
+
+    def __init__(self, agent):
+        self.agent, self.recorded = agent, 0
+
+    def counts(self):
+        optimizers = [part for part in vars(self.agent).values() if isinstance(part, Optimizer)]
+        return optimizers, [optimizer.num_updates for optimizer in optimizers]
+
+    def __call__(self, function, generator, pool):
+        self.recorded += 1
+        parts, noise = self.agent.stateful_parts(), generator.get_state()
+        before = copy.deepcopy({name: part.state_dict() for name, part in parts.items()})
+        numbers, names, others = function()
+        after = self.counts()
+        for name, part in parts.items():
+            part.load_state_dict(before[name])
+        for optimizer, count in zip(*after, strict=True):  # a recording counts, as a real one does
+            optimizer.num_updates = count
+        generator.set_state(noise)
+
+        def repeat():
+            optimizers, counts = self.counts()
+            made, _, more = function()
+            numbers.copy_(made)
+            for name, value in more.items():
+                others[name].copy_(value)
+            for optimizer, count in zip(optimizers, counts, strict=True):
+                optimizer.num_updates = count
+
+        return repeat, (numbers, names, others)
+
+
+def graphed(case, **options):
+    agent = case.build(**options)
+    recorder = StandIn(agent)
+    agent._graphed = GraphedUpdates(recorder)
+    return agent, recorder
+
+
+SOME = [
+    case for case in CASES if str(case) in ("sac", "td3", "rsac-lstm", "rtd3_s-lstm", "cql", "bc", "dqn", "crsac-lstm")
+]
+
+
+@pytest.mark.parametrize("case", SOME, ids=str)
+def test_updates_are_those_without_graphs(case):
+    options = {} if case.cls.fused_update is None else {"fused": False}
+    plain, (agent, recorder) = case.build(**options), graphed(case, **options)
+    for seed in range(12):
+        expected, stats = (one.update_networks(case.batch(seed)) for one in (plain, agent))
+        assert stats.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(stats[name], value, rtol=0, atol=0)
+    assert recorder.recorded == len(agent._graphed.graphs) == case.delay
+    torch.testing.assert_close(parameters(agent), parameters(plain), rtol=0, atol=0)
+    for ours, theirs in zip(*(StandIn(one).counts()[1] for one in (agent, plain)), strict=True):
+        assert ours == theirs
+    assert agent.nonfinite_guard.num_updates == 12
+
+
+def test_statistics_are_not_overwritten_by_the_next_update():
+    case = Case("sac")
+    agent, _ = graphed(case, fused=False)
+    told = [agent.update_networks(case.batch(seed))["critic_loss"] for seed in range(8)]
+    assert len({float(loss) for loss in told}) == 8
+
+
+def test_td_errors_of_importance_weights():
+    case = Case("sac")
+    agent, _ = graphed(case, fused=False)
+    batch = case.batch()._replace(weights=torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1))
+    told = [agent.update_networks(batch)["td_error"] for _ in range(6)]
+    assert agent._graphed.graphs and told[-1].shape == (3, 1, 1)
+    assert not torch.equal(told[-1], told[-2])
+
+
+def test_each_kind_of_update_has_a_graph_of_its_own():
+    case = Case("cql")
+    agent, recorder = graphed(case, bc_steps=10)
+    for seed in range(10):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 2
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed, [1, 1]))
+    assert recorder.recorded == 3
+    agent.conservative_weight *= 0.5
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 4
+
+
+def test_a_coefficient_that_changes_in_each_update_is_told_of_once(monkeypatch, capsys):
+    monkeypatch.setattr(cuda_graphs, "MOST_KINDS", 5)
+    case = Case("cql")
+    agent, recorder = graphed(case)
+    for seed in range(14):
+        agent.conservative_weight = 1.0 + seed
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 0 and len(agent._graphed.seen) <= 5
+    told = "CQL.cuda_graphs is True, but no update is like another one, so none was repeated: 5 updates differed"
+    assert capsys.readouterr().err.count(told) == 1
+
+
+def test_the_share_of_random_actions_is_that_of_the_moment():
+    case = Case("dqn")
+    agent, _ = graphed(case)
+    told = []
+    for seed in range(6):
+        agent.count_steps(1_000)
+        told.append(float(agent.update_networks(case.batch(seed))["epsilon"]))
+    assert agent._graphed.graphs
+    np.testing.assert_allclose(np.diff(told), np.diff(told)[0], rtol=1e-4)
+    assert told[-1] < told[0]
+
+
+def test_a_copy_records_graphs_of_its_own():
+    case = Case("sac")
+    agent, recorder = graphed(case, fused=False)
+    for seed in range(6):
+        agent.update_networks(case.batch(seed))
+    other = copy.deepcopy(agent)
+    assert recorder.recorded == 1 and not other._graphed.graphs and not other._graphed.seen
+    assert other._graphed.capture is cuda_graphs.capture
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "rsac"])
+def test_schedules(name):
+    """A stand-in cannot read a rate on a device, so this compares the rates that are set for it."""
+    case = Case(name, "lstm" if name.startswith("r") else None)
+    options = {"fused": False, "lr": LinearDecay(1e-2, 1e-3, 10), "policy_delay": 2}
+    plain, (agent, _) = case.build(**options), graphed(case, **options)
+    for seed in range(14):
+        for one in (plain, agent):
+            one.update_networks(case.batch(seed))
+        for part in ("critic_optimizer", "actor_optimizer"):
+            ours, theirs = ([group.latest_rate for group in getattr(one, part).groups] for one in (agent, plain))
+            assert ours == theirs
+    assert len(agent._graphed.graphs) == 2
+    graph = next(iter(agent._graphed.graphs.values()))
+    assert all(float(rate) == pytest.approx(group.latest_rate, abs=2e-3) for group, rate, *_ in graph.schedules)
+    assert all(group.device_rate is None for group in agent.critic_optimizer.groups)
+    torch.testing.assert_close(parameters(agent), parameters(plain), rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_recorded_is_refused():
+    def refuses(function, generator, pool):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    agent = Case("sac").build(fused=False)
+    agent._graphed = GraphedUpdates(refuses)
+    with pytest.raises(UserError, match=r"cannot be recorded \(operation not permitted.*remove this setting"):
+        for seed in range(WARM_UP + 1):
+            agent.update_networks(Case("sac").batch(seed))
+
+
+def test_on_a_cpu_the_setting_has_no_effect_and_is_told():
+    agent = Case("sac").build(cuda_graphs=True)
+    assert agent._graphed is None
+    assert agent.unused_parameters()["cuda_graphs"] == "the device is no GPU"
+
+
+@pytest.mark.parametrize("case", [Case("sac"), Case("td3_bc"), Case("rsac", "lstm"), Case("rtd3_s", "gru")], ids=str)
+def test_a_copy_on_the_host_has_the_weights_of_the_last_refresh(case):
+    agent = case.build()
+    copied = HostCopy(agent.actor_parts())
+    copied.refresh(0)
+    reader = copy.copy(agent)
+    reader._mirror = NumpyPolicy.of(copied.parts, agent.memoryless)
+    reader._mirrored = lambda num_envs, any_begins: reader._mirror
+    expected = act_along(agent, case)
+    np.testing.assert_array_equal(act_along(reader, case), expected)
+    agent.update_networks(case.batch())
+    agent.update_networks(case.batch(1))
+    copied.refresh(0)
+    np.testing.assert_array_equal(act_along(reader, case), expected)
+    copied.refresh(1)
+    assert not np.array_equal(act_along(agent, case), expected)
+    np.testing.assert_array_equal(act_along(reader, case), act_along(agent, case))
