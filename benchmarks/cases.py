@@ -11,12 +11,12 @@ NUM_STACKED, NUM_ACTIONS = 4, 6  # Pong's
 EPISODE_LENGTH = 200  # steps
 NUM_TRANSITIONS = 100_000  # in each buffer
 
-OURS = ("offpcc", "offpcc-fused", "offpcc-bf16", "offpcc-graphs")
+OURS = ("offpcc", "offpcc-fused", "offpcc-bf16", "offpcc-eager")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
 # Measured where a clone is given.
 CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib")
 LIBRARIES = ("floor", *OURS, *PEERS, *CLONES)
-ON_GPU = ("offpcc", "offpcc-bf16", "offpcc-graphs", "stable-baselines3", "d3rlpy")  # these are measured on a GPU, too
+ON_GPU = ("offpcc", "offpcc-bf16", "offpcc-eager", "stable-baselines3", "d3rlpy")  # these are measured on a GPU, too
 MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
 
 

@@ -76,9 +76,8 @@ def one_case(case: Case, libraries: Sequence[str], plan: Plan, console: Console)
     there = [name for name in (*case.libraries, *others) if name not in CLONES or name in plan.clones]
     taking_part = [name for name in there if name in libraries]
     if plan.device == "cuda":
-        taking_part = [
-            name for name in ON_GPU if name in (*taking_part, "offpcc-graphs", "offpcc-bf16") and name in libraries
-        ]
+        there = [*there, "offpcc-bf16", "offpcc-eager"]
+        taking_part = [name for name in ON_GPU if name in there and name in libraries]
     with console.status(f"{case.title}: {', '.join(taking_part)}"):
         found = measure(case, taking_part, plan, lambda text: console.print(text, style="yellow", soft_wrap=True))
     rows = results.rows_of(case, found, plan)

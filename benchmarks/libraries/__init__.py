@@ -68,9 +68,9 @@ class Source(NamedTuple):
 SOURCES = {
     "floor": Source("floor", "torch", {}),
     "offpcc": Source("offpcc_agents", "offpcc", {}),
+    "offpcc-eager": Source("offpcc_agents", "offpcc", {"cuda_graphs": False}),
     "offpcc-fused": Source("offpcc_agents", "offpcc", {"fused": True}),
     "offpcc-bf16": Source("offpcc_agents", "offpcc", {"precision": "bfloat16"}),
-    "offpcc-graphs": Source("offpcc_agents", "offpcc", {"cuda_graphs": True}),
     "stable-baselines3": Source("sb3_agents", "stable-baselines3", {}),
     "d3rlpy": Source("d3rlpy_agents", "d3rlpy", {}),
     "tianshou": Source("tianshou_agents", "tianshou", {}),

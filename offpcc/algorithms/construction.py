@@ -305,7 +305,8 @@ class Construction:
         self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
-        self._graphed = GraphedUpdates() if self.execution.cuda_graphs and self.device.type == "cuda" else None
+        graphs = self.execution.cuda_graphs
+        self._graphed = GraphedUpdates(bool(graphs)) if graphs is not False and self.device.type == "cuda" else None
         fused, name = self.execution.fused, type(self).__name__
         if fused and self.fused_update is None:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")

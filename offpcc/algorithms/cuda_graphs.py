@@ -13,12 +13,13 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from offpcc.algorithms.optim import Optimizer, ParameterGroup
 from offpcc.core import Batch, Stats
 from offpcc.utils import torch_private
-from offpcc.utils.errors import UserError, first_line, print_to_stderr
+from offpcc.utils.errors import NOTE, UserError, first_line, print_to_stderr
+from offpcc.utils.torch_private import HOOKS
 
 WARM_UP = 3  # plain updates of a kind before its graph: libraries allocate memory and choose kernels in them
 MOST_GRAPHS, MOST_KINDS = 64, 256
@@ -31,31 +32,39 @@ class GraphedUpdates:
     """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
 
     Args:
+        is_wanted: whether the user asked for graphs. Else agents with code of the user's have none, and an update that
+            cannot be recorded is made without a graph.
         capture: records a function; see `capture`. Tests give another one.
+
+    Attributes:
+        is_on: whether graphs are used; None before the first update.
     """
 
-    def __init__(self, capture: Capture | None = None) -> None:
-        self.capture = capture or globals()["capture"]
+    def __init__(self, is_wanted: bool, capture: Capture | None = None) -> None:
+        self.is_wanted, self.capture = is_wanted, capture or globals()["capture"]
+        self.is_on: bool | None = True if is_wanted else None
         self.graphs: dict[Hashable, UpdateGraph] = {}
         self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
         self.pool: Any = None  # memory that all graphs share
         self.has_told = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return nothing: graphs refer to the memory of this agent."""
-        return {}
+        """Return the state without graphs, which refer to the memory of this agent."""
+        return {"is_wanted": self.is_wanted}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copy, without graphs."""
-        self.__init__()  # type: ignore[misc]
+        """Restore a copy."""
+        self.__init__(**state)  # type: ignore[misc]
 
     def __call__(self, agent: Any, batch: Batch) -> Stats:
         """Do what the agent's `inner_update` does.
 
         Raises:
-            UserError: the update cannot be recorded.
+            UserError: the update cannot be recorded, and the user asked for graphs.
         """
-        if agent.nonfinite_guard.is_search:
+        if self.is_on is None:
+            self.is_on = has_known_code(agent)
+        if not self.is_on or agent.nonfinite_guard.is_search:
             return agent.inner_update(batch)  # type: ignore[no-any-return]
         kind = update_kind(agent, batch)
         graph = self.graphs.get(kind)
@@ -67,13 +76,26 @@ class GraphedUpdates:
                 return agent.inner_update(batch)  # type: ignore[no-any-return]
             if self.pool is None and agent.device.type == "cuda":
                 self.pool = torch.cuda.graph_pool_handle()
-            graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
+            try:
+                graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
+            except RuntimeError as error:
+                self._refuse(type(agent).__name__, first_line(error))
+                agent.nonfinite_guard.forget_unchecked()
+                return agent.inner_update(batch)  # type: ignore[no-any-return]
         return graph.replay(agent, batch)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        """Do without graphs from now on; raise `UserError` if the user asked for them."""
+        self.is_on, self.graphs = False, {}
+        fault = f"an update of {name} cannot be recorded as a CUDA graph ({reason})"
+        if self.is_wanted:
+            raise UserError(f"{name}.cuda_graphs is True, but {fault}; remove this setting")
+        print_to_stderr(f"{NOTE}{fault}; updates are made without graphs, which is slower")
 
     def _forget(self, name: str) -> None:
         """Forget the kinds so far; tell once if none of them was repeated."""
         self.seen = {}
-        if not self.graphs and not self.has_told:
+        if self.is_wanted and not self.graphs and not self.has_told:
             self.has_told = True
             print_to_stderr(
                 f"{name}.cuda_graphs is True, but no update is like another one, so none was repeated: {MOST_KINDS} "
@@ -108,12 +130,15 @@ class UpdateGraph:
 
         try:
             self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise.generator, pool)
-        except RuntimeError as error:
-            name = type(agent).__name__
-            raise UserError(
-                f"{name}.cuda_graphs is True, but an update of {name} cannot be recorded ({first_line(error)}); "
-                f"remove this setting"
-            ) from error
+            self._note_steps(agent, counts)
+        finally:  # recording computes nothing
+            for optimizer, number in counts.items():
+                optimizer.num_updates = number
+            for group in scheduled:
+                group.device_rate = None
+
+    def _note_steps(self, agent: Any, counts: dict[Optimizer, int]) -> None:
+        """Store the steps of the optimizers in the recording, before which they had made so many updates."""
         self.steps: dict[Optimizer, int] = {}  # number of steps of each optimizer in the update
         # Groups with a schedule, the rate on the device, and its argument: an optimizer's count plus a number.
         self.schedules: list[tuple[ParameterGroup, Tensor, Optimizer, int]] = []
@@ -126,10 +151,6 @@ class UpdateGraph:
                     shift = optimizer.given_count - counts[counting]
                 own = [group for group in optimizer.groups if group.device_rate is not None]
                 self.schedules += [(group, group.device_rate, counting, shift) for group in own]  # type: ignore[misc]
-        for optimizer, number in counts.items():
-            optimizer.num_updates = number  # recording computes nothing
-        for group in scheduled:
-            group.device_rate = None
 
     def replay(self, agent: Any, batch: Batch) -> Stats:
         """Make the update with this batch."""
@@ -143,6 +164,14 @@ class UpdateGraph:
             optimizer.num_updates += number
         numbers = dict(zip(self.names, self.numbers.clone().unbind(), strict=True))
         return numbers | {name: value.clone() for name, value in self.others.items()}
+
+
+def has_known_code(agent: Any) -> bool:
+    """Check whether the agent's class and networks are of this library or of PyTorch."""
+    modules = [module for part in vars(agent).values() if isinstance(part, nn.Module) for module in part.modules()]
+    kinds = {type(agent), *map(type, modules)}
+    is_changed = any("forward" in vars(module) or any(getattr(module, kind) for kind in HOOKS) for module in modules)
+    return not is_changed and all(kind.__module__.startswith(("offpcc.", "torch.")) for kind in kinds)
 
 
 def update_kind(agent: Any, batch: Batch) -> Hashable:

@@ -52,7 +52,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "9412a2c064cdcb46",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "bb43a44a9fedb069",
-    "algorithms.construction": "3ab49821744e895f",
+    "algorithms.construction": "9a646f5accc3d376",
     "algorithms.ddpg": "2e4f993658a6c284",
     "algorithms.discrete_bcq": "e74dc92f3d52d341",
     "algorithms.iql": "b17fb2fd07d7e36f",

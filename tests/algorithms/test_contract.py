@@ -775,6 +775,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         **dict.fromkeys(("dropout", "actor_dropout"), 0.5),
         "actor_layer_norm": True,
         "critic_inputs": "history",
+        "cuda_graphs": True,
     }
     if issubclass(case.cls, CQL):
         tried |= {"max_q_backup": True, "backup_entropy": True, "lagrange_threshold": 9.0, "bc_steps": 1}

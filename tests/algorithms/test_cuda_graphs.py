@@ -8,12 +8,13 @@ import copy
 import numpy as np
 import pytest
 import torch
-from test_contract import CASES, Case, act_along, parameters
+from test_contract import ACTIONS, CASES, VECTORS, Case, act_along, parameters
 
-from offpcc.algorithms import cuda_graphs
+from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.cuda_graphs import WARM_UP, GraphedUpdates
 from offpcc.algorithms.numpy_policy import HostCopy, NumpyPolicy
 from offpcc.algorithms.optim import LinearDecay, Optimizer
+from offpcc.networks import Identity
 from offpcc.utils.errors import UserError
 
 
@@ -54,7 +55,7 @@ class StandIn:
 def graphed(case, **options):
     agent = case.build(**options)
     recorder = StandIn(agent)
-    agent._graphed = GraphedUpdates(recorder)
+    agent._graphed = GraphedUpdates(True, recorder)
     return agent, recorder
 
 
@@ -166,15 +167,42 @@ def test_schedules(name):
     torch.testing.assert_close(parameters(agent), parameters(plain), rtol=1e-5, atol=1e-6)
 
 
-def test_what_cannot_be_recorded_is_refused():
+def test_what_cannot_be_recorded_is_refused(capsys):
     def refuses(function, generator, pool):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    agent = Case("sac").build(fused=False)
-    agent._graphed = GraphedUpdates(refuses)
-    with pytest.raises(UserError, match=r"cannot be recorded \(operation not permitted.*remove this setting"):
-        for seed in range(WARM_UP + 1):
+    def updated(is_wanted):
+        agent = Case("sac").build(fused=False)
+        agent._graphed = GraphedUpdates(is_wanted, refuses)
+        for seed in range(2 * WARM_UP):
             agent.update_networks(Case("sac").batch(seed))
+        return agent
+
+    with pytest.raises(UserError, match=r"cannot be recorded as a CUDA graph \(operation not permitted.*this setting"):
+        updated(True)
+    agent = updated(False)
+    assert capsys.readouterr().err.count("updates are made without graphs") == 1
+    assert not agent._graphed.is_on and agent.critic_optimizer.num_updates == 2 * WARM_UP
+
+
+def test_by_default_code_of_the_user_has_no_graphs():
+    class MyEncoder(Identity):
+        pass
+
+    class MySAC(SAC):
+        pass
+
+    def is_on(cls=SAC, change=lambda agent: None, **options):
+        agent = cls(VECTORS, ACTIONS, hidden_dims=(4,), fused=False, **options)
+        change(agent)
+        agent._graphed = GraphedUpdates(False, StandIn(agent))
+        agent.update_networks(Case("sac").batch())
+        return agent._graphed.is_on
+
+    assert is_on()
+    assert not is_on(MySAC)
+    assert not is_on(encoder=MyEncoder)
+    assert not is_on(change=lambda agent: agent.actor.register_forward_hook(lambda *given: None))
 
 
 def test_on_a_cpu_the_setting_has_no_effect_and_is_told():

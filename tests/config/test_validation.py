@@ -175,6 +175,7 @@ REFUSED = [
     (SAC, "precision", "float16", "'float16'; it has to be one of float32, bfloat16"),
     (SAC, "fused", "yes", f"'yes'; {FLAG}{OR_NONE}"),
     (SAC, "compile", "yes", f"'yes'; {FLAG}"),
+    (SAC, "cuda_graphs", "yes", f"'yes'; {FLAG}{OR_NONE}"),
     (SAC, "nonfinite", "ignore", "'ignore'; it has to be one of raise, skip"),
     (LSTM, "forget_bias", "1", "'1'; it has to be a number"),
     (SAC, "augmentation", 4, f"4; it has to be an augmentation such as @RandomShift(){OR_NONE}"),
