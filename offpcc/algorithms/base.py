@@ -1,7 +1,6 @@
 """`ActorCritic`, the base class of all algorithms. This module has its update; see also `construction` and `acting`."""
 
 import functools
-from collections.abc import Hashable
 from typing import Any, final
 
 import torch
@@ -48,20 +47,6 @@ class ActorCritic(Acting, Construction):
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of each optimizer, and return statistics; each algorithm implements it."""
         raise NotImplementedError
-
-    def host_stats(self, stats: Stats) -> Stats:
-        """Return statistics that no operation of `inner_update` computes, as tensors like those of `stats`."""
-        return {}
-
-    def update_phase(self) -> Hashable:
-        """Return what the next update does, as far as its number decides; see `cuda_graphs`.
-
-        Override it if an update of your own depends on a count or on the time: a CUDA graph repeats what it recorded.
-        """
-        if not self.has_critics:
-            return None
-        number = self.critic_optimizer.num_updates + 1
-        return number % getattr(self, "policy_delay", 1) == 0, number % self.target_update_interval == 0
 
     def prepare(self, batch: Batch, learns: bool = True) -> Batch:
         """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""

@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
@@ -618,6 +618,21 @@ class Construction:
         """Return the Q of the policy's `action` (B, T, A) that its loss raises, (B, T, 1); see `actor_q`."""
         q: Tensor = self.critics.forward_frozen(h.q, action, 1 if self.actor_q == "first" else None)
         return q.mean(0) if self.actor_q == "mean" else q.amin(0)
+
+    def update_phase(self) -> Hashable:
+        """Return what the next update does, as far as its number decides; see `cuda_graphs`.
+
+        Override it if an update of your own depends on its number: a CUDA graph repeats what it recorded.
+        """
+        if not self.has_critics:
+            return None
+        number = self.critic_optimizer.num_updates + 1
+        delay, bc_steps = getattr(self, "policy_delay", 1), getattr(self, "bc_steps", 0)
+        return number % delay == 0, number % self.target_update_interval == 0, number > bc_steps
+
+    def host_stats(self, stats: Stats) -> Stats:
+        """Return statistics that no operation of `inner_update` computes, as tensors like those of `stats`."""
+        return {}
 
     def updates_warning(self, num_updates: float) -> str:
         """Return a warning for a run of `num_updates` updates, or ""."""

@@ -24,7 +24,6 @@ Differs from the authors' code:
 """
 
 import math
-from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -142,10 +141,6 @@ class CQL(SAC):
             return super().next_value(h)
         actions, _ = self.samples(h.next_pi, self.num_samples if self.max_q_backup else 1)
         return self.target_values(h.target_q[:, :, 1:], actions).amax(-2).amin(0)
-
-    def update_phase(self) -> Hashable:
-        """See `ActorCritic.update_phase`; the first `bc_steps` updates have another loss."""
-        return super().update_phase(), self.critic_optimizer.num_updates >= self.bc_steps
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return SAC's loss, or in the first `bc_steps` mean (alpha log pi(a'|o) - log pi(recorded|o)); {"entropy"}."""

@@ -2,8 +2,8 @@
 
 An update of small networks has hundreds of short operations, and the host takes longer to start each of them than the
 GPU takes to compute it. A CUDA graph records them once and repeats them by one call (`torch.cuda.graph`). It repeats
-the same operations on the same memory, so there is one graph for each shape of batches and each kind of update, such as
-those with and without a step of the actor.
+the same operations on the same memory. So there is one graph for each shape of batches. Updates with and without a step
+of the actor have different graphs, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from offpcc.algorithms.optim import Optimizer, ParameterGroup
 from offpcc.core import Batch, Stats
 from offpcc.utils import torch_private
-from offpcc.utils.errors import NOTE, UserError, first_line, print_to_stderr
+from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.torch_private import HOOKS
 
 WARM_UP = 3  # plain updates of a kind before its graph: libraries allocate memory and choose kernels in them
@@ -32,8 +32,7 @@ class GraphedUpdates:
     """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
 
     Args:
-        is_wanted: whether the user asked for graphs. Else agents with code of the user's have none, and an update that
-            cannot be recorded is made without a graph.
+        is_wanted: whether the user asked for graphs. Else agents with code of the user's have none.
         capture: records a function; see `capture`. Tests give another one.
 
     Attributes:
@@ -60,7 +59,7 @@ class GraphedUpdates:
         """Do what the agent's `inner_update` does.
 
         Raises:
-            UserError: the update cannot be recorded, and the user asked for graphs.
+            UserError: the update cannot be recorded.
         """
         if self.is_on is None:
             self.is_on = has_known_code(agent)
@@ -76,21 +75,8 @@ class GraphedUpdates:
                 return agent.inner_update(batch)  # type: ignore[no-any-return]
             if self.pool is None and agent.device.type == "cuda":
                 self.pool = torch.cuda.graph_pool_handle()
-            try:
-                graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
-            except RuntimeError as error:
-                self._refuse(type(agent).__name__, first_line(error))
-                agent.nonfinite_guard.forget_unchecked()
-                return agent.inner_update(batch)  # type: ignore[no-any-return]
+            graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
         return graph.replay(agent, batch)
-
-    def _refuse(self, name: str, reason: str) -> None:
-        """Do without graphs from now on; raise `UserError` if the user asked for them."""
-        self.is_on, self.graphs = False, {}
-        fault = f"an update of {name} cannot be recorded as a CUDA graph ({reason})"
-        if self.is_wanted:
-            raise UserError(f"{name}.cuda_graphs is True, but {fault}; remove this setting")
-        print_to_stderr(f"{NOTE}{fault}; updates are made without graphs, which is slower")
 
     def _forget(self, name: str) -> None:
         """Forget the kinds so far; tell once if none of them was repeated."""
@@ -131,6 +117,12 @@ class UpdateGraph:
         try:
             self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise.generator, pool)
             self._note_steps(agent, counts)
+        except RuntimeError as error:  # PyTorch's generators cannot be used any more, so nothing else would work
+            name = type(agent).__name__
+            raise UserError(
+                f"an update of {name} cannot be recorded as a CUDA graph ({first_line(error)}); bind "
+                f"ActorCritic.cuda_graphs = False"
+            ) from error
         finally:  # recording computes nothing
             for optimizer, number in counts.items():
                 optimizer.num_updates = number

@@ -164,10 +164,6 @@ class NonFiniteGuard:
             numbers = [x for x in given if x.is_floating_point()]
             self._unchecked += numbers if self.is_awaited else [x.sum() for x in numbers]
 
-    def forget_unchecked(self) -> None:
-        """Forget the tensors that this update has registered, because it begins anew."""
-        self._unchecked = []
-
     def note_steps(self, optimizers: Iterable[Any]) -> None:
         """Note that these optimizers make steps in this update, before they count them."""
         for optimizer in optimizers:

@@ -62,6 +62,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("sequence_length", "RecurrentReplayBuffer.segment_len"),
     ("actor_encoder_factory critic_encoder_factory encoder_factory", "ActorCritic.hidden_dims ActorCritic.encoder"),
     ("compile_graph", "ActorCritic.compile"),
+    ("cudagraphs cudagraph use_cuda_graph", "ActorCritic.cuda_graphs"),
     # targets
     ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
     (
