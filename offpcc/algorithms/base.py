@@ -21,9 +21,9 @@ from offpcc.networks.sequences import encode
 class ActorCritic(Acting, Construction):
     """Base class of all algorithms. Arguments: see `Construction`.
 
-    Every network reads a summary of the history. Two encoders in a row compute it: the `shared_encoder`, which all
-    networks share, and then the network's own `encoder`. The critics' loss trains the shared encoder, or the actor's
-    loss if there are no critics. Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
+    Every network reads a summary of the history. Two encoders compute it: first the `shared_encoder` of all networks,
+    then the network's own `encoder`. The critics' loss trains the shared encoder; without critics, the actor's does.
+    Memoryless, convolutional, recurrent and sharing agents differ only in these encoders.
     """
 
     __init__ = Construction.__init__  # sets all attributes; `configurable` registers its arguments as ActorCritic's
@@ -36,8 +36,7 @@ class ActorCritic(Acting, Construction):
             try:
                 if self._fused is not None and batch.weights is None and self._fused.fits(self):
                     return guard.finish(self._fused(self, batch))
-                if self.execution.compile:
-                    compile_losses(self)
+                compile_losses(self)
                 with self.execution.autocast(self.device):
                     stats = self.inner_update(batch) if self._graphed is None else self._graphed(self, batch)
                 return guard.finish({**stats, **self.host_stats(stats)})

@@ -48,8 +48,8 @@ class Execution:
 
 
 def compile_losses(agent: Any) -> None:
-    """Replace the agent's losses, which are functions of summaries and batch, by compiled ones."""
-    for name in loss_names(agent.__class__):
+    """Replace the agent's losses, which are functions of summaries and batch, by compiled ones if asked."""
+    for name in loss_names(agent.__class__) if agent.execution.compile else ():
         if name not in (*vars(agent), *agent.uncompiled_losses):
             setattr(agent, name, torch.compile(getattr(agent, name)))
 
