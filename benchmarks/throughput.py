@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -44,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         old = results.read(options.out)
     except (CaseError, DamagedError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("benchmarks: --device cuda, but PyTorch finds no GPU; leave --device out", file=sys.stderr)
         return 2
     plan = Plan(
         options.threads, options.rounds, options.seconds, options.transitions, options.device, dict(options.clone)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import throughput
 from benchmarks.libraries import SOURCES
@@ -44,11 +45,25 @@ def test_a_round(tmp_path, capsys):
     assert "bc: broken is left out: its process ended with code 1: RuntimeError: bad clone" in told
 
 
+def test_on_a_gpu(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(throughput, "measure", lambda case, names, *others: asked.append((case, names)) or [])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    arguments = ("--device", "cuda", "--cases", "sac,rsac_small", "--out", str(tmp_path / "gpu.json"))
+    assert throughput.main(arguments) == 1  # nothing was measured
+    assert [case.device for case, _ in asked] == ["cuda", "cuda"]
+    ours = ["offpcc", "offpcc-bf16", "offpcc-eager"]
+    assert [names for _, names in asked] == [[*ours, "stable-baselines3", "d3rlpy"], ours]
+
+
 @pytest.mark.parametrize("arguments, told", [
+    (("--device", "cuda"), "benchmarks: --device cuda, but PyTorch finds no GPU"),
     (("--cases", "sax"), "benchmarks: there is no case 'sax'; did you mean sac"),
     (("--libraries", "sb3"), "benchmarks: there is no library 'sb3'"),
 ])  # fmt: skip
-def test_a_wrong_name(tmp_path, capsys, arguments, told):
+def test_a_wrong_name(tmp_path, capsys, monkeypatch, arguments, told):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert throughput.main([*arguments, "--out", str(tmp_path / "throughput.json")]) == 2
     errors = capsys.readouterr().err
     assert errors.startswith(told) and errors.count("\n") == 1
