@@ -287,8 +287,15 @@ class ParameterGroup:
             step(*some, [], counted, weight_decay=self.weight_decay if decays else 0.0, **options)
 
     def set_rate(self, num_updates: int) -> None:
-        """Set the rate of the next step by the schedule, if there is one."""
-        self.latest_rate = self.rate(num_updates) if callable(self.rate) else self.rate
+        """Set the rate of the next step by the schedule, if there is one.
+
+        On a GPU it is rounded to float32, as in a CUDA graph, so that updates with and without a graph are equal.
+        """
+        if not callable(self.rate):
+            self.latest_rate = self.rate
+        else:
+            rate = self.rate(num_updates)
+            self.latest_rate = torch.tensor(rate, dtype=torch.float32).item() if self._counts.is_cuda else rate
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""
