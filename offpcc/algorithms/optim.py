@@ -273,7 +273,11 @@ class ParameterGroup:
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        rate = self.latest_rate if self.device_rate is None else self.device_rate
+        rate: float | Tensor = self.latest_rate
+        if self.device_rate is not None:
+            rate = self.device_rate
+        elif callable(self.rate) and self._counts.is_cuda:  # in float32, as a graph reads it
+            rate = torch.tensor(self.latest_rate).item()
         options = {"lr": rate, "eps": self.eps, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
         for decays in self.kinds:
