@@ -446,6 +446,6 @@ class RecurrentReplayBuffer(BufferBase):
 
 
 def rounded_up(length: int) -> int:
-    """Return the next multiple of 8, above 128 of a sixteenth of the next power of two: 8, 16, ... 128, 144, ..."""
+    """Return a length, rounded up to a multiple of 8; above 128, to one of a 16th of the next power of two."""
     step = max(8, (1 << (length - 1).bit_length()) // 16)
     return -(-length // step) * step
