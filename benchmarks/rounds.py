@@ -60,7 +60,7 @@ class WorkerError(Exception):
 
 
 class Worker:
-    """A library's process, which begins to build when this is made; after `warm_up` it is stopped but to measure."""
+    """A library's process. It starts to build at once. After `warm_up`, it is stopped except while it measures."""
 
     def __init__(self, case: Case, library: str, plan: Plan) -> None:
         self.library = library

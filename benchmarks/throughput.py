@@ -104,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--cases", default="", metavar="A,B", help="by default all")
     whole.add_argument("--libraries", default="", metavar="A,B", help=f"by default all of {', '.join(LIBRARIES)}")
     whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=PATH", help="see above")
-    whole.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: of the libraries that can")
+    whole.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: libraries that use a GPU")
     whole.add_argument("--threads", type=_positive, default=2, metavar="N", help="in every worker")
     whole.add_argument("--rounds", type=_positive, default=7, metavar="N")
     whole.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="of each measurement")

@@ -58,7 +58,7 @@ def prepare(case: Case, task: dict[str, Any]) -> tuple[Callable[[float], float],
 
 
 def rate(work: Work, seconds: float, device: str = "cpu") -> float:
-    """Units per second, until the device has done all of them."""
+    """Units per second. A GPU has finished all of them at the end."""
     wait(device)
     calls, started, passed = 0, time.perf_counter(), 0.0
     while passed < seconds:
@@ -70,7 +70,7 @@ def rate(work: Work, seconds: float, device: str = "cpu") -> float:
 
 
 def wait(device: str) -> None:
-    """Until a GPU has done what it was given."""
+    """Wait until a GPU has finished its work."""
     if device == "cuda":
         import torch
 

@@ -38,8 +38,7 @@ class ActorCritic(Acting, Construction):
                     return guard.finish(self._fused(self, batch))
                 compile_losses(self)
                 with self.execution.autocast(self.device):
-                    stats = self.inner_update(batch) if self._graphed is None else self._graphed(self, batch)
-                return guard.finish({**stats, **self.host_stats(stats)})
+                    return guard.finish(self._graphed(self, batch) if self._graphed else self.inner_update(batch))
             except SkippedUpdate:
                 return guard.stats_of_skipped(self, batch)
 

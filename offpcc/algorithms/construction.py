@@ -630,8 +630,8 @@ class Construction:
         delay, bc_steps = getattr(self, "policy_delay", 1), getattr(self, "bc_steps", 0)
         return number % delay == 0, number % self.target_update_interval == 0, number > bc_steps
 
-    def host_stats(self, stats: Stats) -> Stats:
-        """Return statistics that no operation of `inner_update` computes, as tensors like those of `stats`."""
+    def host_stats(self) -> Stats:
+        """Return statistics that no operation of `inner_update` computes, as 0-d tensors on the device."""
         return {}
 
     def updates_warning(self, num_updates: float) -> str:

@@ -9,22 +9,30 @@ of the actor have different graphs, too.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offpcc.algorithms.optim import Optimizer, ParameterGroup
+from offpcc.algorithms.components import RunningNormalization, Temperature
+from offpcc.algorithms.optim import Optimizer, ParameterGroup, PolyakAverage
 from offpcc.core import Batch, Stats
 from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
+from offpcc.utils.system import GPU_LOCK
 from offpcc.utils.torch_private import HOOKS
 
 WARM_UP = 3  # plain updates of a kind before its graph: libraries allocate memory and choose kernels in them
 MOST_GRAPHS, MOST_KINDS = 64, 256
-VALUES = (bool, int, float, str, type(None))
-OF_ACTING = {"_mirror", "_host_copy", "_test_draws", "test_epsilon"}  # attributes that no update reads
+VALUES = (bool, int, float, str, type(None), np.generic)
+WITH_NUMBERS = (Optimizer, Temperature, RunningNormalization, PolyakAverage)  # parts whose numbers an update reads
+# Attributes that no update reads: those of acting, the arguments of an actor file, and the graphs.
+UNREAD = {
+    *("_mirror", "_host_copy", "_test_draws", "test_epsilon", "epsilon_ladder", "noise_scale"),
+    *("_arguments", "_graphed"),
+}
 Capture = Callable[..., tuple[Callable[[], None], Any]]
 
 
@@ -44,8 +52,9 @@ class GraphedUpdates:
         self.is_on: bool | None = True if is_wanted else None
         self.graphs: dict[Hashable, UpdateGraph] = {}
         self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
+        self.warm_up = WARM_UP
         self.pool: Any = None  # memory that all graphs share
-        self.has_told = False
+        self.has_told = self.is_full = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without graphs, which refer to the memory of this agent."""
@@ -71,12 +80,30 @@ class GraphedUpdates:
             if len(self.seen) == MOST_KINDS:
                 self._forget(type(agent).__name__)
             self.seen[kind] = self.seen.get(kind, 0) + 1
-            if self.seen[kind] <= WARM_UP or len(self.graphs) == MOST_GRAPHS:
+            may_record = self.seen[kind] > self.warm_up and self._may_record(agent)
+            if not may_record:
                 return agent.inner_update(batch)  # type: ignore[no-any-return]
             if self.pool is None and agent.device.type == "cuda":
                 self.pool = torch.cuda.graph_pool_handle()
             graph = self.graphs[kind] = UpdateGraph(agent, batch, self.capture, self.pool)
         return graph.replay(agent, batch)
+
+    def _may_record(self, agent: Any) -> bool:
+        """Check whether there may be one more graph. The agent may have changed since its first update."""
+        self.is_on = self.is_on and (self.is_wanted or has_known_code(agent))
+        if not self.is_on or self.is_full:
+            return False
+        if len(self.graphs) == MOST_GRAPHS:  # such as one for each value of a coefficient that falls: wait longer
+            self.graphs, self.seen, self.pool = {}, {}, None
+            self.warm_up *= 8
+            return False
+        if not has_room(agent.device):
+            self.is_full = True
+            print_to_stderr(
+                f"the GPU has little free memory, so {type(agent).__name__} makes further kinds of updates without "
+                f"CUDA graphs, which takes longer"
+            )
+        return not self.is_full
 
     def _forget(self, name: str) -> None:
         """Forget the kinds so far; tell once if none of them was repeated."""
@@ -100,8 +127,10 @@ class UpdateGraph:
     """
 
     def __init__(self, agent: Any, batch: Batch, capture: Capture, pool: Any) -> None:
-        self.batch = Batch(*(x.clone() if isinstance(x, Tensor) else x for x in batch))  # type: ignore[arg-type]
+        copies = (x.to(agent.device, copy=True) if isinstance(x, Tensor) else x for x in batch)
+        self.batch = Batch(*copies)  # type: ignore[arg-type]
         self.inputs = [x for x in self.batch if isinstance(x, Tensor)]
+        self.held = [*read_attributes(agent)]  # alive with the graph, so that no new object gets one of their ids
         optimizers = [part for part in agent.stateful_parts().values() if isinstance(part, Optimizer)]
         counts = {optimizer: optimizer.num_updates for optimizer in optimizers}
         scheduled = [group for optimizer in optimizers for group in optimizer.groups if callable(group.rate)]
@@ -128,6 +157,8 @@ class UpdateGraph:
                 optimizer.num_updates = number
             for group in scheduled:
                 group.device_rate = None
+            for parameter in (one for optimizer in optimizers for one in optimizer.parameters):
+                parameter.grad = None  # it is memory of the graphs, which other graphs overwrite
 
     def _note_steps(self, agent: Any, counts: dict[Optimizer, int]) -> None:
         """Store the steps of the optimizers in the recording, before which they had made so many updates."""
@@ -159,23 +190,58 @@ class UpdateGraph:
 
 
 def has_known_code(agent: Any) -> bool:
-    """Check whether the agent's class and networks are of this library or of PyTorch."""
-    modules = [module for part in vars(agent).values() if isinstance(part, nn.Module) for module in part.modules()]
+    """Check whether the code of the agent and of its parts is of this library or of PyTorch."""
+    parts = [*vars(agent).values()]
+    modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
     kinds = {type(agent), *map(type, modules)}
+    names = {kind.__module__ for kind in kinds}
+    names |= {part.__module__ for part in parts if callable(part) and not isinstance(part, nn.Module)}
+    weights = (weight for module in modules for weight in module.parameters(recurse=False))
     is_changed = any("forward" in vars(module) or any(getattr(module, kind) for kind in HOOKS) for module in modules)
-    return not is_changed and all(kind.__module__.startswith(("offpcc.", "torch.")) for kind in kinds)
+    is_changed = is_changed or any(weight._backward_hooks for weight in weights)
+    return not is_changed and all(name.startswith(("offpcc.", "torch.")) for name in names)
+
+
+def has_room(device: torch.device) -> bool:
+    """Check whether a GPU has twice the memory that the largest update so far needed: a recording that fails is fatal.
+
+    Memory that PyTorch keeps for later use counts as free.
+    """
+    if device.type != "cuda":
+        return True
+    used = torch.cuda.memory_allocated(device)
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - used
+    return free >= 2 * (torch.cuda.max_memory_allocated(device) - used)
+
+
+def read_attributes(agent: Any) -> Iterator[Any]:
+    """Yield the values of the agent's attributes that an update may read."""
+    return (value for name, value in vars(agent).items() if name not in UNREAD)
 
 
 def update_kind(agent: Any, batch: Batch) -> Hashable:
     """Return what a graph of an update depends on: the shapes of the batch, the agent's attributes and the phase.
 
     An attribute counts by its value if it is a number or text, such as a coefficient that decays. Else it counts by its
-    identity: a network that is replaced has other memory.
+    identity: a network that is replaced has other memory. Some parts have numbers of their own, see `numbers_of`.
     """
     shapes = tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in batch)
-    read = (value for name, value in vars(agent).items() if name not in OF_ACTING)
-    attributes = tuple(value if isinstance(value, VALUES) else id(value) for value in read)
-    return shapes, attributes, agent.update_phase()
+    read = [*read_attributes(agent)]
+    attributes = tuple([value if isinstance(value, VALUES) else id(value) for value in read])
+    numbers = tuple([numbers_of(value) for value in read if isinstance(value, WITH_NUMBERS)])
+    return shapes, attributes, numbers, agent.update_phase()
+
+
+def numbers_of(part: Any) -> tuple[Hashable, ...]:
+    """Return the numbers of a part that a user may change between updates, such as a learning rate in a callback.
+
+    For an optimizer, they are its settings, and which weights are trained and where they are.
+    """
+    if isinstance(part, Optimizer):
+        rates = [None if callable(group.rate) else group.rate for group in part.groups]
+        are_trained = [weight.requires_grad for weight in part.parameters]
+        return part.max_grad_norm, *rates, *are_trained, *map(Tensor.data_ptr, part.parameters)
+    return tuple([value for name, value in vars(part).items() if name != "training" and isinstance(value, VALUES)])
 
 
 def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) -> tuple[Callable[[], None], Any]:
@@ -188,13 +254,14 @@ def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) 
     """
     graph = torch.cuda.CUDAGraph()
     graph.register_generator_state(generator)
-    collects = gc.isenabled()
-    gc.collect()
-    gc.disable()  # to free an older graph during a recording would end it
-    try:
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            result = function()
-    finally:
-        if collects:
-            gc.enable()
+    with GPU_LOCK:
+        collects = gc.isenabled()
+        gc.collect()
+        gc.disable()  # to free an older graph during a recording would end it
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                result = function()
+        finally:
+            if collects:
+                gc.enable()
     return graph.replay, result

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from offpcc.algorithms.base import ActorCritic
@@ -154,9 +155,10 @@ class ValueBased(ActorCritic):
         self.update_targets()
         return stats
 
-    def host_stats(self, stats: Stats) -> Stats:
+    def host_stats(self) -> Stats:
         """Return the share of random actions."""
-        return {"epsilon": stats["q"].new_full((), self.epsilon())} if "epsilon" in self.stat_names else {}
+        share = torch.full((), self.epsilon(), device=self.device)
+        return {"epsilon": share} if "epsilon" in self.stat_names else {}
 
     def actor_file(self) -> dict[str, Any]:
         """Return the content of an actor file; an actor explores with the share of random actions of this moment."""

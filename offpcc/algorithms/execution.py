@@ -24,7 +24,7 @@ class Execution:
             used wherever possible. A batch with importance weights always gets the plain update.
         compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
             a minute or more. Encoders, optimizers and targets are not compiled.
-        cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 12 times as fast: the host
+        cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host
             starts all operations of an update at once. It needs batches of the same shapes, such as those of single
             steps or of segments; the first updates of each shape are made without a graph. By default, graphs are used
             for algorithms and networks of offpcc. With True, they are used for your own, too: then an update may not

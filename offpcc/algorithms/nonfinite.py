@@ -201,13 +201,15 @@ class NonFiniteGuard:
     def finish(self, stats: Stats) -> Stats:
         """Make the last check of an update, and return its statistics.
 
-        The statistics of a skipped update are NaN. If bad updates are skipped, `skipped`, 1 or 0, is added.
+        The agent's `host_stats` are added. The statistics of a skipped update are NaN. If bad updates are skipped,
+        `skipped`, 1 or 0, is added, too.
 
         Raises:
             NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was bad.
             SkippedUpdate: see `check_step`.
         """
         agent, batch = self._agent, self._batch
+        stats = {**stats, **agent.host_stats()}
         self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
         self._check(None, None, ())
         self.num_updates += not self.is_search

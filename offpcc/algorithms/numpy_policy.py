@@ -40,11 +40,15 @@ class HostCopy:
         self.flat = torch.empty(sum(sizes), pin_memory=is_pinned)
         for own, numbers in zip(_tensors(self.parts), torch.split(self.flat, sizes), strict=True):
             own.data = numbers.view(own.shape)
-        self.version: int | None = None  # the last argument of `refresh`
+        self.version: tuple[int, ...] = ()  # of the weights at the last copy
 
     @torch.no_grad()
-    def refresh(self, version: int) -> None:
-        """Copy the weights if the last call had another `version`; this waits for the GPU."""
+    def refresh(self, num_updates: int) -> None:
+        """Copy the weights if they changed since the last call, by updates or otherwise; this waits for the GPU.
+
+        PyTorch counts the changes of each tensor, but not those by a CUDA graph, so `num_updates` counts, too.
+        """
+        version = num_updates, *[source._version for source in self.sources]
         if version != self.version:
             self.flat.copy_(torch.cat([source.flatten() for source in self.sources]))
             self.version = version

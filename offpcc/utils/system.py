@@ -5,9 +5,12 @@ import functools
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+# While a thread records a CUDA graph, no other thread may record one or free cached memory of a GPU.
+GPU_LOCK = threading.Lock()
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 UNLIMITED = 2**60  # bytes; without a limit, version 1 writes a number of this size or more
 

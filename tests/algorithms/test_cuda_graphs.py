@@ -3,7 +3,10 @@
 `tests/algorithms/test_gpu.py` has the real ones, on a GPU.
 """
 
+import contextlib
 import copy
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -14,8 +17,10 @@ from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.cuda_graphs import WARM_UP, GraphedUpdates
 from offpcc.algorithms.numpy_policy import HostCopy, NumpyPolicy
 from offpcc.algorithms.optim import LinearDecay, Optimizer
+from offpcc.data.buffers.device import free_bytes
 from offpcc.networks import Identity
 from offpcc.utils.errors import UserError
+from offpcc.utils.system import GPU_LOCK
 
 
 class StandIn:
@@ -31,6 +36,7 @@ class StandIn:
     def __call__(self, function, generator, pool):
         self.recorded += 1
         parts, noise = self.agent.stateful_parts(), generator.get_state()
+        del parts["nonfinite_guard"]  # it counts at the end of an update
         before = copy.deepcopy({name: part.state_dict() for name, part in parts.items()})
         numbers, names, others = function()
         after = self.counts()
@@ -180,6 +186,11 @@ def test_what_cannot_be_recorded_is_refused():
             agent.update_networks(Case("sac").batch(seed))
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_algorithm_has_graphs_by_default(case):
+    assert cuda_graphs.has_known_code(case.build())
+
+
 def test_by_default_code_of_the_user_has_no_graphs():
     class MyEncoder(Identity):
         pass
@@ -198,6 +209,21 @@ def test_by_default_code_of_the_user_has_no_graphs():
     assert not is_on(MySAC)
     assert not is_on(encoder=MyEncoder)
     assert not is_on(change=lambda agent: agent.actor.register_forward_hook(lambda *given: None))
+    assert not is_on(change=lambda agent: next(agent.actor.parameters()).register_hook(lambda gradient: None))
+    assert not is_on(change=lambda agent: setattr(agent, "td_loss", lambda *given: SAC.td_loss(agent, *given)))
+
+
+def test_code_of_the_user_that_comes_later_is_not_recorded():
+    case = Case("sac")
+    agent, recorder = graphed(case, fused=False)
+    agent._graphed = GraphedUpdates(False, recorder)
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1
+    agent.td_loss = lambda *given: SAC.td_loss(agent, *given)
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1 and agent._graphed.is_on is False
 
 
 def test_on_a_cpu_the_setting_has_no_effect_and_is_told():
@@ -218,8 +244,166 @@ def test_a_copy_on_the_host_has_the_weights_of_the_last_refresh(case):
     np.testing.assert_array_equal(act_along(reader, case), expected)
     agent.update_networks(case.batch())
     agent.update_networks(case.batch(1))
-    copied.refresh(0)
+    assert not np.array_equal(act_along(agent, case), expected)
     np.testing.assert_array_equal(act_along(reader, case), expected)
     copied.refresh(1)
-    assert not np.array_equal(act_along(agent, case), expected)
     np.testing.assert_array_equal(act_along(reader, case), act_along(agent, case))
+
+
+def test_a_copy_on_the_host_notices_weights_that_were_loaded_and_updates_by_a_graph():
+    agent, other = (Case("sac").build(seed) for seed in (0, 1))
+    copied = HostCopy(agent.actor_parts())
+    copied.refresh(0)
+    agent.actor.load_state_dict(other.actor.state_dict())
+    copied.refresh(0)
+    before = copied.flat.clone()
+    assert torch.equal(before, weights_of(other))
+    with torch.no_grad():
+        for weight in agent.actor.parameters():
+            weight.data.zero_()  # PyTorch does not count this change, as those by a graph
+    copied.refresh(0)
+    assert torch.equal(copied.flat, before)
+    copied.refresh(1)
+    assert not copied.flat.any()
+
+
+def weights_of(agent):
+    return torch.cat([weight.detach().flatten() for weight in agent.actor.parameters()])
+
+
+@pytest.mark.parametrize("change", ["rate", "max_grad_norm", "target_entropy", "polyak", "frozen", "moved"])
+def test_a_part_that_a_user_changed_gets_a_graph_of_its_own(change):
+    """Such as a learning rate that a callback sets: a graph has the number from its recording."""
+    case = Case("sac")
+    agent, recorder = graphed(case, fused=False)
+    for seed in range(WARM_UP + 2):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1
+    weight = agent.actor_optimizer.parameters[0]
+    if change == "rate":
+        agent.actor_optimizer.groups[0].rate *= 0.5
+    elif change == "max_grad_norm":
+        agent.actor_optimizer.max_grad_norm = 1.0
+    elif change == "target_entropy":
+        agent.temperature.target_entropy -= 1.0
+    elif change == "polyak":
+        agent._targets.polyak = 0.5
+    elif change == "frozen":
+        weight.requires_grad_(False)
+    else:
+        weight.data = weight.data.clone()
+    before = weight.detach().clone()
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 2
+    assert torch.equal(weight, before) == (change == "frozen")
+
+
+def test_numbers_of_numpy_count_by_value():
+    case = Case("cql")
+    agent, recorder = graphed(case)
+    for seed in range(WARM_UP + 3):
+        agent.conservative_weight = np.float32(5.0)
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1
+    for seed in range(10):
+        agent.conservative_weight = np.float32(seed)
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 1
+
+
+def test_a_graph_keeps_what_it_has_recorded():
+    """Else a new object might get the id of an attribute that was replaced, and the wrong graph."""
+    case = Case("sac")
+    agent, _ = graphed(case, fused=False)
+    agent.extra = np.zeros(3)
+    replaced = weakref.ref(agent.extra)
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    agent.extra = np.ones(3)
+    assert replaced() is not None
+    agent._graphed.graphs.clear()
+    gc.collect()  # the stand-in refers to its graph
+    assert replaced() is None
+
+
+def test_exploration_changes_no_graph():
+    case = Case("td3")
+    agent, recorder = graphed(case, fused=False, policy_delay=1)
+    for seed in range(WARM_UP + 5):
+        agent.action_noise *= 0.9
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == len(agent._graphed.seen) == 1
+
+
+def test_many_graphs_are_forgotten_and_the_next_ones_wait_longer(monkeypatch):
+    """A coefficient that falls has a graph for each value. After its fall, there are graphs again."""
+    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 2)
+    case = Case("cql")
+    agent, recorder = graphed(case)
+    for value in range(4):
+        agent.conservative_weight = 1.0 + value
+        for seed in range(WARM_UP + 2):
+            agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 2 and not agent._graphed.graphs
+    for seed in range(8 * WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    assert recorder.recorded == 3
+
+
+def test_without_room_there_are_no_more_graphs(monkeypatch, capsys):
+    case = Case("sac")
+    agent, recorder = graphed(case, fused=False)
+    for seed in range(WARM_UP + 1):
+        agent.update_networks(case.batch(seed))
+    monkeypatch.setattr(cuda_graphs, "has_room", lambda device: False)
+    for seed in range(WARM_UP + 3):
+        agent.update_networks(case.batch(seed, [1, 1]))
+    agent.update_networks(case.batch())
+    assert recorder.recorded == 1
+    assert capsys.readouterr().err.count("the GPU has little free memory, so SAC makes further kinds of updates") == 1
+
+
+def test_room_is_twice_what_the_largest_update_needed(monkeypatch):
+    numbers = {"memory_allocated": 10, "memory_reserved": 30, "max_memory_allocated": 60, "mem_get_info": (79, 200)}
+    for name, value in numbers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert not cuda_graphs.has_room(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80, 200))
+    assert cuda_graphs.has_room(torch.device("cuda"))
+
+
+def test_a_recording_leaves_no_gradients():
+    """They are memory of a graph, which another graph overwrites."""
+    case = Case("sac")
+    agent, _ = graphed(case, fused=False)
+    held = []
+    note, agent._graphed.capture = agent._graphed.capture, lambda *given: held.append(note(*given)) or held[-1]
+    for seed in range(WARM_UP):
+        agent.update_networks(case.batch(seed))
+    assert agent.actor_optimizer.parameters[0].grad is not None
+    agent._graphed.seen = dict.fromkeys(agent._graphed.seen, WARM_UP)
+    graph = cuda_graphs.UpdateGraph(agent, case.batch(), agent._graphed.capture, None)
+    assert held and graph.steps
+    assert all(weight.grad is None for weight in agent.actor_optimizer.parameters)
+
+
+def test_one_thread_records_at_a_time(monkeypatch):
+    """PyTorch has one stream for all recordings, and none may free memory meanwhile."""
+
+    class Graph:
+        def register_generator_state(self, generator):
+            pass
+
+        def replay(self):
+            pass
+
+    is_held = []
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *given, **options: contextlib.nullcontext())
+    _, result = cuda_graphs.capture(lambda: is_held.append((GPU_LOCK.locked(), gc.isenabled())), None, None)
+    assert is_held == [(True, False)] and gc.isenabled() and not GPU_LOCK.locked() and result is None
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: is_held.append((GPU_LOCK.locked(), True)))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 8))
+    assert free_bytes(torch.device("cuda")) == 7
+    assert is_held[-1] == (True, True) and not GPU_LOCK.locked()

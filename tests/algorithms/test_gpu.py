@@ -13,7 +13,7 @@ from conftest import QUICK, merged
 from test_contract import ACTION_DIM, ACTIONS, CASES, ONE_CELL, VECTORS, Case, act_along, parameters
 
 import offpcc
-from offpcc.algorithms import SAC
+from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.algorithms.optim import LinearDecay
@@ -188,6 +188,45 @@ def test_graphs_with_schedules(name):
         for agent in (plain, graphed):
             agent.update_networks(on_device(case.batch(seed)))
     assert len(graphed._graphed.graphs) == case.delay
+    assert_near(parameters(graphed), parameters(plain), 1e-3, 1e-4)
+
+
+@needs_gpu
+def test_graphs_with_batches_of_the_host():
+    case = Case("sac")
+    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    for seed in range(8):
+        for agent in (plain, graphed):
+            agent.update_networks(case.batch(seed))
+    assert len(graphed._graphed.graphs) == 1
+    assert_near(parameters(graphed), parameters(plain), 1e-3, 1e-4)
+
+
+@needs_gpu
+def test_a_rate_that_is_set_and_a_part_that_is_frozen_between_updates():
+    case = Case("sac")
+    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    for seed in range(18):
+        for agent in (plain, graphed):
+            if seed == 6:
+                agent.actor_optimizer.groups[0].rate *= 0.1
+            if seed == 12:
+                agent.actor.requires_grad_(False)
+            agent.update_networks(on_device(case.batch(seed)))
+    assert len(graphed._graphed.graphs) == 3
+    assert_near(parameters(graphed), parameters(plain), 1e-3, 1e-4)
+
+
+@needs_gpu
+def test_graphs_are_recorded_after_all_were_forgotten(monkeypatch):
+    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 1)
+    case = Case("sac")
+    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    for seed in range(40):
+        for agent in (plain, graphed):
+            agent.gamma = 0.9 if seed < 6 else 0.5
+            agent.update_networks(on_device(case.batch(seed)))
+    assert len(graphed._graphed.graphs) == 1 and graphed._graphed.warm_up > cuda_graphs.WARM_UP
     assert_near(parameters(graphed), parameters(plain), 1e-3, 1e-4)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from offpcc.data.buffers.storage import Storage, bytes_per_row, wrap_edges
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
+from offpcc.utils.system import GPU_LOCK
 
 BLOCK_BYTES = 2**24  # copied to the device at a time; this also limits the temporary copy on the CPU
 
@@ -44,7 +45,8 @@ def free_bytes(device: torch.device) -> int | None:
     """Return the free memory of a device in bytes; None if the device is not a CUDA GPU."""
     if device.type != "cuda":
         return None
-    torch.cuda.empty_cache()  # else memory that PyTorch caches, such as freed rows, would not count as free
+    with GPU_LOCK:
+        torch.cuda.empty_cache()  # else memory that PyTorch caches, such as freed rows, would not count as free
     return torch.cuda.mem_get_info(device)[0]
 
 

@@ -330,7 +330,10 @@ class RecurrentReplayBuffer(BufferBase):
         longest = int(lengths.max())
         if self.device.type != "cuda":
             return longest
-        return rounded_up(longest) if self.segment_len is None else self.segment_len + max(self.burn_in - 1, 0)
+        if self.segment_len is None:
+            return rounded_up(longest)
+        more = longest - self.segment_len  # early in an episode, steps of the burn-in are part of a segment
+        return self.segment_len + (rounded_up(more) if more > 0 else 0)
 
     def _copy(self, episodes: list[StoredEpisode], starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
@@ -446,6 +449,6 @@ class RecurrentReplayBuffer(BufferBase):
 
 
 def rounded_up(length: int) -> int:
-    """Return the next multiple of 8, above 128 of a sixteenth of the next power of two: 8, 16, ... 128, 144, ..."""
+    """Return a length, rounded up to a multiple of 8; above 128, to one of a 16th of the next power of two."""
     step = max(8, (1 << (length - 1).bit_length()) // 16)
     return -(-length // step) * step

@@ -4,6 +4,7 @@ import io
 import pickle
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from on_device import DEVICES, check_samples, recorded_rows
@@ -194,6 +195,21 @@ def test_batches_of_episodes_have_few_lengths_on_a_gpu():
     assert [rounded_up(length) for length in (1, 8, 9, 128, 129, 200, 1000)] == [8, 8, 16, 128, 144, 208, 1024]
     assert len({rounded_up(length) for length in range(1, 1001)}) == 40
     assert all(length <= rounded_up(length) <= 1.125 * length for length in range(64, 5000))
+
+
+@pytest.mark.parametrize("options, longest, expected", [
+    ({}, 5, 8),
+    ({}, 200, 208),
+    ({"segment_len": 50}, 20, 50),
+    ({"segment_len": 50}, 50, 50),
+    ({"segment_len": 80, "burn_in": 40}, 81, 88),
+    ({"segment_len": 80, "burn_in": 40}, 119, 120),
+])  # fmt: skip
+def test_a_batch_for_a_gpu_has_one_of_few_lengths(options, longest, expected):
+    buffer = RecurrentReplayBuffer(OBSERVATIONS, ACTIONS, **options)
+    assert buffer._num_steps(np.array([1, longest])) == longest
+    buffer.device = torch.device("cuda")
+    assert buffer._num_steps(np.array([1, longest])) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"segment_len": 4}, {"segment_len": 4, "burn_in": 3}], ids=str)
