@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -295,7 +296,7 @@ class ParameterGroup:
             self.latest_rate = self.rate
         else:
             rate = self.rate(num_updates)
-            self.latest_rate = torch.tensor(rate, dtype=torch.float32).item() if self._counts.is_cuda else rate
+            self.latest_rate = float(np.float32(rate)) if self._counts.is_cuda else rate
 
     def state_dict(self) -> dict[str, Any]:
         """Return the moments and the step count of each parameter."""
