@@ -61,7 +61,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("n_lstm_layers", "Recurrent.num_layers"),
     ("sequence_length", "RecurrentReplayBuffer.segment_len"),
     ("actor_encoder_factory critic_encoder_factory encoder_factory", "ActorCritic.hidden_dims ActorCritic.encoder"),
-    ("compile_graph", "ActorCritic.compile"),
+    ("compile_graph", "ActorCritic.compile ActorCritic.cuda_graphs", "on a GPU, CUDA graphs are the default"),
     ("cudagraphs cudagraph use_cuda_graph", "ActorCritic.cuda_graphs"),
     # targets
     ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
