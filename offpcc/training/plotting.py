@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 OFFLINE_STEPS = "steps of learning from recorded data"
 BOTH_STEPS = "steps from recorded data, then environment steps"
 LABEL = 36  # characters in a line of a label
-TITLE = 44  # characters of a line of a title
+TITLE, MOST_LINES = 44, 6  # characters in a line of a title, and lines
+LONGEST_TITLE = TITLE * MOST_LINES
 UNBROKEN = "\0"  # placeholder for a space without a line break
 THIN = 0.8  # points; width of the line of a single run
 
@@ -164,9 +165,11 @@ def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[An
 
 
 def _wrapped(title: str) -> str:
-    """Return a title in lines that fit a panel: a line each for environment, data and phase, if it is long."""
-    parts = re.split("(?=_from_|_then_)", title) if len(title) > TITLE else [title]
-    return "\n".join(line for part in parts for line in textwrap.wrap(part, TITLE))
+    """Return a title in at most six lines that fit a panel: of a long one, one for environment, data and phase each."""
+    parts = re.split("(?=_from_|_then_)", title[:LONGEST_TITLE]) if len(title) > TITLE else [title]
+    lines = [line for part in parts for line in textwrap.wrap(part, TITLE)]
+    is_cut = len(title) > LONGEST_TITLE or len(lines) > MOST_LINES
+    return "\n".join([*lines[: MOST_LINES - 1], "..."] if is_cut else lines)
 
 
 def _mark_switch(axes: "Axes", progress: Progress) -> bool:

@@ -5,6 +5,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from offpcc.training import plotting
 from offpcc.training.plotting import plot_run, plot_runs
 from offpcc.training.run_tables import NoRunsError
 from offpcc.utils.errors import UserError
@@ -110,6 +111,12 @@ def test_a_long_title_has_lines_that_fit_the_panel(tmp_path, monkeypatch):
     assert title.split("\n") == ["water-maze-simple-pomdp-v0", "_from_water_maze_replay", "_then_online"]
     plot_run(tmp_path / label / "rcalql" / "1", tmp_path / "curve.png")
     assert figures[1].axes[0].get_title().replace("\n", "") == f"{label}, rcalql, run 1"
+
+
+@pytest.mark.parametrize("name", ["x" * 10**6, "a_from_b" * 100, "many words " * 100])
+def test_a_title_has_six_lines_at_most(name):
+    lines = plotting._wrapped(name).split("\n")
+    assert len(lines) == 6 and lines[-1] == "..." and all(len(line) <= plotting.TITLE for line in lines)
 
 
 def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
