@@ -305,8 +305,8 @@ class Construction:
         self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
-        graphs = self.execution.cuda_graphs
-        self._graphed = GraphedUpdates(bool(graphs)) if graphs is not False and self.device.type == "cuda" else None
+        may_use_graphs = self.execution.may_use_graphs(self.device)
+        self._graphed = GraphedUpdates(bool(self.execution.cuda_graphs)) if may_use_graphs else None
         fused, name = self.execution.fused, type(self).__name__
         if fused and self.fused_update is None:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")

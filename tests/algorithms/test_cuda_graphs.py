@@ -15,6 +15,7 @@ from test_contract import ACTIONS, CASES, VECTORS, Case, act_along, parameters
 
 from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.cuda_graphs import WARM_UP, GraphedUpdates
+from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.numpy_policy import HostCopy, NumpyPolicy
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.data.buffers.device import free_bytes
@@ -184,6 +185,14 @@ def test_what_cannot_be_recorded_is_refused():
     ):
         for seed in range(WARM_UP + 1):
             agent.update_networks(Case("sac").batch(seed))
+
+
+def test_where_graphs_may_be_used():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    assert Execution().may_use_graphs(gpu) and not Execution(cuda_graphs=True).may_use_graphs(cpu)
+    assert not Execution(cuda_graphs=False).may_use_graphs(gpu)
+    assert not Execution(compile=True).may_use_graphs(gpu)
+    assert Execution(compile=True, cuda_graphs=True).may_use_graphs(gpu)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
