@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,11 +154,15 @@ def measure(case: Case, libraries: Sequence[str], plan: Plan, announce: Announce
 def _started(
     case: Case, libraries: Sequence[str], plan: Plan, announce: Announce, stack: contextlib.ExitStack
 ) -> Iterator[Worker]:
-    started = (Worker(case, library, plan) for library in libraries)
-    if plan.device == "cuda":  # all at once, to save time; on a CPU they would disturb each other's choice of kernels
-        started = iter([*started])
-    for worker in started:
+    def start(library: str) -> Worker:
+        worker = Worker(case, library, plan)
         stack.callback(worker.close)
+        return worker
+
+    started: Iterable[Worker] = map(start, libraries)
+    if plan.device == "cuda":  # all at once, to save time; on a CPU they would disturb each other's choice of kernels
+        started = [*started]
+    for worker in started:
         library = worker.library
         try:
             worker.warm_up()

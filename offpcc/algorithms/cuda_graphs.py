@@ -36,6 +36,29 @@ UNREAD = {
 Capture = Callable[..., tuple[Callable[[], None], Any]]
 
 
+def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) -> tuple[Callable[[], None], Any]:
+    """Record the operations of `function` on the GPU. Return what repeats them, and the result, which they overwrite.
+
+    Args:
+        function: it is called once; its operations are recorded and not computed.
+        generator: the generator of its random numbers. Each repetition draws new ones, as a call of `function` would.
+        pool: memory that graphs may share, because one of them is repeated at a time.
+    """
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with GPU_LOCK:
+        collects = gc.isenabled()
+        gc.collect()
+        gc.disable()  # to free an older graph during a recording would end it
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                result = function()
+        finally:
+            if collects:
+                gc.enable()
+    return graph.replay, result
+
+
 class GraphedUpdates:
     """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
 
@@ -47,8 +70,8 @@ class GraphedUpdates:
         is_on: whether graphs are used; None before the first update.
     """
 
-    def __init__(self, is_wanted: bool, capture: Capture | None = None) -> None:
-        self.is_wanted, self.capture = is_wanted, capture or globals()["capture"]
+    def __init__(self, is_wanted: bool, capture: Capture = capture) -> None:
+        self.is_wanted, self.capture = is_wanted, capture
         self.is_on: bool | None = True if is_wanted else None
         self.graphs: dict[Hashable, UpdateGraph] = {}
         self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
@@ -80,8 +103,7 @@ class GraphedUpdates:
             if len(self.seen) == MOST_KINDS:
                 self._forget(type(agent).__name__)
             self.seen[kind] = self.seen.get(kind, 0) + 1
-            may_record = self.seen[kind] > self.warm_up and self._may_record(agent)
-            if not may_record:
+            if self.seen[kind] <= self.warm_up or not self._may_record(agent):
                 return agent.inner_update(batch)  # type: ignore[no-any-return]
             if self.pool is None and agent.device.type == "cuda":
                 self.pool = torch.cuda.graph_pool_handle()
@@ -195,7 +217,9 @@ def has_known_code(agent: Any) -> bool:
     modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
     kinds = {type(agent), *map(type, modules)}
     names = {kind.__module__ for kind in kinds}
-    names |= {part.__module__ for part in parts if callable(part) and not isinstance(part, nn.Module)}
+    names |= {
+        getattr(part, "__module__", None) or "" for part in parts if callable(part) and not isinstance(part, nn.Module)
+    }
     weights = (weight for module in modules for weight in module.parameters(recurse=False))
     is_changed = any("forward" in vars(module) or any(getattr(module, kind) for kind in HOOKS) for module in modules)
     is_changed = is_changed or any(weight._backward_hooks for weight in weights)
@@ -242,26 +266,3 @@ def numbers_of(part: Any) -> tuple[Hashable, ...]:
         are_trained = [weight.requires_grad for weight in part.parameters]
         return part.max_grad_norm, *rates, *are_trained, *map(Tensor.data_ptr, part.parameters)
     return tuple([value for name, value in vars(part).items() if name != "training" and isinstance(value, VALUES)])
-
-
-def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) -> tuple[Callable[[], None], Any]:
-    """Record the operations of `function` on the GPU. Return what repeats them, and the result, which they overwrite.
-
-    Args:
-        function: it is called once; its operations are recorded and not computed.
-        generator: the generator of its random numbers. Each repetition draws new ones, as a call of `function` would.
-        pool: memory that graphs may share, because one of them is repeated at a time.
-    """
-    graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(generator)
-    with GPU_LOCK:
-        collects = gc.isenabled()
-        gc.collect()
-        gc.disable()  # to free an older graph during a recording would end it
-        try:
-            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-                result = function()
-        finally:
-            if collects:
-                gc.enable()
-    return graph.replay, result

@@ -72,6 +72,12 @@ def pair(case, **options):
     return agents
 
 
+def plain_and_graphed(case, **options):
+    """The same agent on the GPU, without CUDA graphs and with them."""
+    options = {"device": DEVICE, "adam_eps": 1e-2, **options}
+    return [case.build(cuda_graphs=flag, **options) for flag in (False, True)]
+
+
 def assert_near(ours, expected, rtol=2e-3, atol=2e-4):
     assert ours.keys() == expected.keys()
     for name, value in expected.items():
@@ -127,7 +133,7 @@ def test_in_bfloat16(case):
 @every_case
 @needs_gpu
 def test_graphs_make_the_same_updates(case):
-    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    plain, graphed = plain_and_graphed(case)
     for seed in range(16):
         batch = on_device(case.batch(seed))
         stats = plain.update_networks(batch), graphed.update_networks(batch)
@@ -149,7 +155,7 @@ def test_graphs_make_the_same_updates(case):
 @needs_gpu
 def test_graphs_of_other_shapes_and_coefficients():
     case = Case("sac")
-    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    plain, graphed = plain_and_graphed(case)
     for seed in range(20):
         for agent in (plain, graphed):
             agent.gamma = 0.9 if seed < 10 else 0.5
@@ -181,9 +187,8 @@ def test_a_bad_update(cuda_graphs, nonfinite):
 @needs_gpu
 @pytest.mark.parametrize("name", ["sac", "td3", "bc"])
 def test_graphs_with_schedules(name):
-    case, schedule = Case(name), LinearDecay(1e-2, 1e-3, 12)
-    options = {"device": DEVICE, "adam_eps": 1e-2, "lr": schedule}
-    plain, graphed = (case.build(cuda_graphs=flag, **options) for flag in (False, True))
+    case = Case(name)
+    plain, graphed = plain_and_graphed(case, lr=LinearDecay(1e-2, 1e-3, 12))
     for seed in range(16):
         for agent in (plain, graphed):
             agent.update_networks(on_device(case.batch(seed)))
@@ -194,7 +199,7 @@ def test_graphs_with_schedules(name):
 @needs_gpu
 def test_graphs_with_batches_of_the_host():
     case = Case("sac")
-    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    plain, graphed = plain_and_graphed(case)
     for seed in range(8):
         for agent in (plain, graphed):
             agent.update_networks(case.batch(seed))
@@ -205,7 +210,7 @@ def test_graphs_with_batches_of_the_host():
 @needs_gpu
 def test_a_rate_that_is_set_and_a_part_that_is_frozen_between_updates():
     case = Case("sac")
-    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    plain, graphed = plain_and_graphed(case)
     for seed in range(18):
         for agent in (plain, graphed):
             if seed == 6:
@@ -221,7 +226,7 @@ def test_a_rate_that_is_set_and_a_part_that_is_frozen_between_updates():
 def test_graphs_are_recorded_after_all_were_forgotten(monkeypatch):
     monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 1)
     case = Case("sac")
-    plain, graphed = (case.build(device=DEVICE, adam_eps=1e-2, cuda_graphs=flag) for flag in (False, True))
+    plain, graphed = plain_and_graphed(case)
     for seed in range(40):
         for agent in (plain, graphed):
             agent.gamma = 0.9 if seed < 6 else 0.5
