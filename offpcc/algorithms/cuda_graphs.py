@@ -103,7 +103,8 @@ class GraphedUpdates:
             if len(self.seen) == MOST_KINDS:
                 self._forget(type(agent).__name__)
             self.seen[kind] = self.seen.get(kind, 0) + 1
-            if self.seen[kind] <= self.warm_up or not self._may_record(agent):
+            may_record = self.seen[kind] > self.warm_up and self._may_record(agent)
+            if not may_record:
                 return agent.inner_update(batch)  # type: ignore[no-any-return]
             if self.pool is None and agent.device.type == "cuda":
                 self.pool = torch.cuda.graph_pool_handle()
