@@ -145,7 +145,7 @@ OFFLINE_PENDULUM := $(foreach algo,$(FIVE) rebrac edac $(WITH_MEMORY) rrebrac re
   $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+evidence/offline/pendulum)
 OFFLINE_HOPPER := $(foreach algo,$(FIVE),$(foreach data,medium replay random,hopper-mujoco-v0+hopper_$(data)+$(algo)+evidence/offline/$(algo))) \
   $(foreach algo,td3_bc iql rtd3_bc riql,hopper-mujoco-p-v0+hopper_medium+$(algo)+evidence/offline/hopper_p)
-# Memory and no memory from the D4RL recipe's data of Hopper, of which the agents see only positions.
+# Memory and no memory from the medium data of Hopper, of which the agents see only positions.
 OFFLINE_HIDDEN := $(addprefix hidden+,td3_bc iql rebrac rtd3_bc riql rrebrac)
 OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+evidence/offline/$(algo) \
   HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
@@ -183,6 +183,12 @@ $(DATA)/$(HOPPER_REPLAY).hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py collect --recipe d4rl --env hopper-mujoco-v0 --config evidence/hopper.gin --steps 100000 \
 	  --threads 1 --out $(@D) --resume
 
+# The same recipe's medium agent is in the zoo, so its data take a minute.
+HOPPER_MEDIUM := $(DATA)/hopper_zoo_medium.hdf5
+
+$(HOPPER_MEDIUM): | $(VENV)/installed
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/zoo/hopper-medium --steps 100000 --out $@
+
 $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
 	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@
@@ -196,9 +202,9 @@ $(OFFLINE): $(VENV)/installed
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
 
-$(OFFLINE_HIDDEN): $(VENV)/installed $(DATA)/$(HOPPER_REPLAY).hdf5
+$(OFFLINE_HIDDEN): $(VENV)/installed $(HOPPER_MEDIUM)
 	$(RUN) offpcc/launch.py --env hopper-mujoco-p-v0 --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/hopper_hidden.gin \
-	  --dataset $(DATA)/hopper_d4rl/medium.hdf5 --run_id 1 2 --threads 1 --results results/evidence --resume
+	  --dataset $(HOPPER_MEDIUM) --run_id 1 2 --threads 1 --results results/evidence --resume
 
 $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
@@ -238,20 +244,20 @@ $(ONLINE_SAC) $(ONLINE_MAZE_1): $(VENV)/installed
 
 # The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library. `bc`
 # learns from the best tenth of the episodes.
-BESIDE := --env hopper-mujoco-v0 --dataset $(DATA)/hopper_d4rl/medium.hdf5 --run_id 1 2 3 --results results/evidence/peers
+BESIDE := --env hopper-mujoco-v0 --dataset $(HOPPER_MEDIUM) --run_id 1 2 3 --results results/evidence/peers
 BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac calql bc)
 BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy calql+d3rlpy rebrac+corl sac_n+corl edac+corl bc+corl)
 BESIDE_CONFIG = configs/evidence/offline/beside_peers$(if $(filter bc,$(word 2,$(subst +, ,$@))),_bc_10).gin
 
 evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
 
-$(BESIDE_OURS) $(BESIDE_PEERS): $(DATA)/$(HOPPER_REPLAY).hdf5
+$(BESIDE_OURS) $(BESIDE_PEERS): $(HOPPER_MEDIUM)
 $(BESIDE_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --resume
 
 # The algorithms that d3rlpy has had for long, on three recordings with equal settings, observations normalised on both
 # sides: data, environment, algorithm. The last two recordings are others', in $OFFPCC_DATASETS.
-D3RLPY_DATA := $(DATA)/hopper_d4rl/medium+hopper-mujoco-v0 halfcheetah-opolo-medium+HalfCheetah-v4 \
+D3RLPY_DATA := $(basename $(HOPPER_MEDIUM))+hopper-mujoco-v0 halfcheetah-opolo-medium+HalfCheetah-v4 \
   walker2d-opolo-medium+Walker2d-v4
 D3RLPY_OURS := $(foreach data,$(D3RLPY_DATA),$(addprefix five+$(data)+,$(FIVE)))
 D3RLPY_THEIRS := $(D3RLPY_OURS:five+%=d3rlpy+%)
@@ -261,7 +267,7 @@ D3RLPY_OPTIONS = --env $(word 3,$(subst +, ,$@)) --algo $(lastword $(subst +, ,$
 
 evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_THEIRS)
 
-$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(DATA)/$(HOPPER_REPLAY).hdf5
+$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(HOPPER_MEDIUM)
 $(D3RLPY_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --resume
 
