@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
     from offpcc.training.build import build
+    from offpcc.training.callbacks import Callback
     from offpcc.training.checkpoint import load
     from offpcc.training.constructors import *  # noqa: F403
     from offpcc.training.experiment import configure
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Callback",
     "Dataset",
     "RunSpec",
     "__version__",
@@ -74,6 +76,7 @@ __all__ = [
 
 _HOMES = {
     "Agent": "offpcc.algorithms.agent",
+    "Callback": "offpcc.training.callbacks",
     "Dataset": "offpcc.data.datasets.dataset",
     "RunSpec": "offpcc.training.spec",
     "build": "offpcc.training.build",

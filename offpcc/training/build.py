@@ -44,6 +44,7 @@ from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.networks.sequences import reads_previous
+from offpcc.training.callbacks import as_callback
 from offpcc.training.evaluation import Evaluation, MakeAnyEnv
 from offpcc.training.experiment import ActionSpace, Experiment
 from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
@@ -61,10 +62,7 @@ from offpcc.training.model_files import (
 from offpcc.training.model_training import ModelTraining
 from offpcc.training.online import OnlinePhase, check_take_over
 from offpcc.training.remote import RemoteInteraction
-from offpcc.training.run_fns import (
-    as_callback,
-    columns_of,
-)
+from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import (
     Arguments,
     Callbacks,

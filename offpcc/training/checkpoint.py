@@ -32,10 +32,11 @@ from offpcc.data.buffers.snapshot import ChunkFile, check_chunk, read_chunk, rem
 from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
 from offpcc.training.build import build_run, closed_on_failure, real_part
+from offpcc.training.callbacks import Callback, Run
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
 from offpcc.training.online import OnlineOptions, normalize_alike, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
-from offpcc.training.run_fns import TRAIN_SETTINGS, Callback, Run, check_settings
+from offpcc.training.run_fns import TRAIN_SETTINGS, check_settings
 from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
 from offpcc.utils.paths import as_path, shown

@@ -35,6 +35,7 @@ from offpcc.data.recording.hdf5_writer import check_new_hdf5, check_output
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import opened
+from offpcc.training.callbacks import AnyCallback, Callback, as_callback, callback_columns
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.imagination import Imagination
 from offpcc.training.interaction import Interaction
@@ -44,10 +45,6 @@ from offpcc.training.metrics import Loop, explain_early_end
 from offpcc.training.online import OnlinePhase, check_begins_online, normalizes
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
-    AnyCallback,
-    Callback,
-    as_callback,
-    callback_columns,
     check_num_envs,
     check_num_epochs,
     check_settings,

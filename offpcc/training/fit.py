@@ -43,6 +43,7 @@ from offpcc.training.build import (
     read_data,
     real_part,
 )
+from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
 from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change
 from offpcc.training.evaluation import record_episodes
@@ -63,15 +64,7 @@ from offpcc.training.plotting import plot_run
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
-from offpcc.training.run_fns import (
-    Callback,
-    as_callback,
-    callback_columns,
-    check_num_envs,
-    check_settings,
-    train,
-    unused_train_parameters,
-)
+from offpcc.training.run_fns import check_num_envs, check_settings, train, unused_train_parameters
 from offpcc.training.run_messages import (
     describe_config,
     describe_data,

@@ -116,6 +116,13 @@ class Loop:
         self.switch_step, self.switch_epoch, self.epoch_start = self.step, self.epoch, self.step
         self.pending_updates, self.updating, self.stats = 0.0, False, AverageStats()
 
+    def note_test(self, test_return: float | None) -> None:
+        """Set `best_return` and `is_best` by the mean return of a test; None leaves them as they are."""
+        if test_return is not None:
+            is_better = self.best_return is None or test_return > self.best_return
+            self.is_best = is_better and not math.isnan(test_return)
+            self.best_return = test_return if self.is_best else self.best_return
+
     def last_tests_reach(self, level: float, number: int) -> bool:
         """Check whether each of the last `number` tests of this phase has a mean return of at least `level`."""
         returns = [row["test/return"] for row in self.rows[self.switch_epoch :]][-number:]

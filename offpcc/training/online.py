@@ -27,8 +27,9 @@ from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.networks.noise import Noise
+from offpcc.training.callbacks import Callback, Run
 from offpcc.training.interaction import Interaction
-from offpcc.training.run_fns import Callback, Run, UpdatesPerStep
+from offpcc.training.run_fns import UpdatesPerStep
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import derived_seed
 from offpcc.utils.tensor_files import find_misfit

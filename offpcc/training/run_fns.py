@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import gin
+from torch import Tensor
 
 from offpcc.algorithms import ActorCritic
-from offpcc.config.synonyms import CALLBACK_METHODS
 from offpcc.config.validation import (
     NonnegativeInteger,
     NonnegativeSize,
@@ -20,10 +18,10 @@ from offpcc.config.validation import (
     PositiveInteger,
     at_least,
     check_arguments,
-    format_value,
     rules_of,
 )
-from offpcc.core import Algorithm, Buffer
+from offpcc.core import Algorithm, Batch, Buffer
+from offpcc.training.callbacks import AnyCallback, CallbackList, Run
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
@@ -38,7 +36,7 @@ from offpcc.training.metrics import (
     warn_no_updates,
 )
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, format_error, print_to_stderr, warn_of_data
+from offpcc.utils.errors import UserError, print_to_stderr, warn_of_data
 
 ALMOST_ONE = 1.0 - 1e-6  # an update is due from here on; as floats, ten times 0.1 adds up to less than one
 
@@ -46,166 +44,6 @@ TD_ERROR = "td_error"  # |Q - y|, (B, T, 1), among the statistics of an update w
 
 MOST_UPDATES = 10_000  # per environment step; published methods use some tens at most
 UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
-
-
-class Run(NamedTuple):
-    """The parts of a run that callbacks receive."""
-
-    algorithm: Algorithm
-    buffer: Buffer
-    interaction: Interaction | None
-    tests: Evaluation | None
-    loop: Loop
-    error: Exception | None = None  # what an earlier callback raised at the end of this epoch
-
-
-NAME = re.compile(r"[^,\s]+")  # of a column
-METHODS = ("on_start", "before_updates", "on_progress", "on_epoch", "on_end", "statistics")  # of a callback
-
-
-class Callback:
-    """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
-
-    Anything that a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
-    checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
-    and refused if the algorithm lacks a part that was saved.
-
-    ``run.loop.stopped = True`` in `on_epoch` or `on_progress` ends the training, as `stop_return` does. A callback that
-    decides this from `run.loop.rows`, which a checkpoint holds, decides the same after a resume.
-
-    Attributes:
-        stat_names: names of the values that `statistics` returns. They are columns of the run's table, named
-            ``callback/NAME``, which are fixed before the run starts. TensorBoard and Weights & Biases get them, too.
-            The callbacks of a run need different names.
-    """
-
-    stat_names: ClassVar[Sequence[str]] = ()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse methods of callbacks in other libraries, which nothing would call."""
-        super().__init_subclass__(**kwargs)
-        is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
-        for name, ours in CALLBACK_METHODS.items():
-            if name in vars(cls) and not is_called:
-                raise UserError(
-                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
-                )
-
-    def statistics(self, run: Run) -> Mapping[str, float | None]:
-        """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value.
-
-        It is called before the test episodes of the epoch.
-        """
-        return {}
-
-    def on_start(self, run: Run) -> None:
-        """Called before the first step, when gin has recorded all parameters that the run uses."""
-
-    def before_updates(self, run: Run) -> None:
-        """Called before each round of updates (see `train`), for example to fit a model to `run.buffer`."""
-
-    def on_progress(self, run: Run) -> None:
-        """Called after each step, update and epoch at which a checkpoint may be written; must be cheap."""
-
-    def on_epoch(self, run: Run) -> None:
-        """Called at the end of each epoch, after its row was logged.
-
-        If it raises, the other callbacks are still called, and `offpcc.fit` saves the run. A resumed run begins with
-        the next epoch.
-        """
-
-    def on_end(self, run: Run) -> None:
-        """Called after the last update."""
-
-
-def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
-    """Return the columns of a run's table that these callbacks fill.
-
-    Raises:
-        UserError: a name cannot be that of a column, or two callbacks have one name.
-    """
-    owners = dict[str, str]()
-    for callback in callbacks:
-        owner, names = type(callback).__name__, callback.stat_names
-        are_names = isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
-        if not are_names or not all(map(NAME.fullmatch, names)):
-            raise UserError(
-                f"{owner}.stat_names is {format_value(names)}; it has to be a tuple of names without commas, such as "
-                f'("energy",)'
-            )
-        for name in names:
-            if name in owners:
-                raise UserError(f"{owners[name]} and {owner} both have a value {name!r}; rename one in its stat_names")
-            owners[name] = owner
-    return [f"callback/{name}" for name in owners]
-
-
-def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
-    """Return the values of a callback for an epoch's row, by column.
-
-    Raises:
-        UserError: a name is not in its `stat_names`, or a value is no number.
-    """
-    values = dict[str, float | None]()
-    owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
-    if not isinstance(returned, Mapping):
-        raise UserError(f"{owner} returned {format_value(returned)}; return a dict of numbers by name")
-    for name, value in returned.items():
-        if name not in callback.stat_names:
-            raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
-        try:
-            values[f"callback/{name}"] = None if value is None else float(value)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{owner} returned {format_value(value)} for {name!r}; return a number or None") from error
-    return values
-
-
-class EpochCallback(Callback):
-    """Callback that calls a function at the end of each epoch.
-
-    Args:
-        function: gets the `Run`.
-    """
-
-    def __init__(self, function: Callable[[Run], Any]) -> None:
-        self.function = function
-
-    def on_epoch(self, run: Run) -> Any:
-        """Call the function, and return its result."""
-        return self.function(run)
-
-
-AnyCallback = Callback | Callable[[], Callback] | Callable[[Run], Any]
-
-
-def as_callback(given: Any, owner: str = "callbacks") -> Callback:
-    """Return a callback: an object as it is, and a class or a partial of one as an object, built without arguments.
-
-    Any other function becomes a callback that calls it with the run at the end of each epoch.
-
-    Args:
-        given: one of these.
-        owner: what gave it, for messages.
-
-    Raises:
-        UserError: it is none of these, or the class cannot be built.
-    """
-    if isinstance(given, Callback):
-        return given
-    name = getattr(given, "__name__", format_value(given))
-    if isinstance(getattr(given, "func", given), type):  # a class, or a partial of one
-        try:
-            given = given()
-        except Exception as error:  # of the user's code
-            raise UserError(
-                f"{owner}: {name} cannot be built: {format_error(error)}; correct it, or give an object"
-            ) from error
-        if not isinstance(given, Callback):
-            raise UserError(f"{owner} has {name}, which is no callback; derive it from Callback, or remove it")
-        return given
-    if not callable(given):
-        raise UserError(f"{owner} has {name}, which is no callback; give a function of a run, or derive from Callback")
-    return EpochCallback(given)
 
 
 @gin.configurable(  # type: ignore[untyped-decorator]
@@ -293,13 +131,10 @@ def train(
         plan = interaction, num_steps_in_all, update_after, updates_per_step
         if warning := explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)):
             warn_of_data(warning)
-    called = [as_callback(given) for given in callbacks]
-    callback_columns(called)  # raises
-    ignored: list[Callback] = []  # those that returned False
+    called = CallbackList(callbacks)
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
-    for callback in called:
-        callback.on_start(run)
+    called.on_start(run)
 
     def take_step() -> None:
         waiting = interaction is not None and loop.step - start < update_after
@@ -316,22 +151,13 @@ def train(
     def begin_round() -> None:
         """Call `before_updates` once a round: in the iteration that starts it, so also in a run that resumes within."""
         if loop.pending_updates >= ALMOST_ONE and len(buffer):
-            for callback in called:
-                callback.before_updates(run)
+            called.before_updates(run)
 
     def update() -> None:
         batch = buffer.sample()
         stats = dict(algorithm.update_networks(batch))
         if batch.weights is not None:
-            td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
-            if td_error is None:
-                raise UserError(
-                    f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives "
-                    f"none; leave build.buffer_class out, or choose an algorithm such as sac or td3"
-                )
-            skipped = stats.get(SKIPPED)
-            if skipped is None or skipped.device.type != "cpu" or not skipped:  # a GPU is not waited for
-                buffer.update_priorities(batch, td_error)
+            update_priorities(algorithm, buffer, batch, stats)
         loop.stats.add(stats)
         loop.pending_updates -= 1.0
         loop.num_updates += 1
@@ -339,7 +165,7 @@ def train(
 
     def end_epoch() -> None:
         report_skipped_updates(loop.stats, loop.epoch + 1, type(algorithm).__name__)
-        of_callbacks = [_values_of(callback, run) for callback in called]  # the user's code comes first: it may raise
+        of_callbacks = called.statistics(run)  # the user's code comes first: it may raise
         clock.report("testing", now=True)
         # Tests come first and change no state of the loop: a run that stops here repeats them after a resume.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
@@ -356,51 +182,21 @@ def train(
             **summarize_episodes("test", tested, tests.references if tests else None),
             **{f"update/{name}": value for name, value in loop.stats.means().items()},
             **clock.row(),
+            **of_callbacks,
         }
-        for found in of_callbacks:
-            values |= found
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
         names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
-        names += callback_columns(called)
+        names += called.columns
         row: dict[str, float | None] = {name: values.get(name) for name in names}
-        lost = [name.removeprefix("update/") for name in values if name.startswith("update/") and name not in names]
-        if lost and loop.epoch == 1:
-            print_to_stderr(
-                f"{type(algorithm).__name__} returns the statistics {', '.join(lost)}, which its stat_names lacks, so "
-                f"they are in no table; add them there"
-            )
-        tested_return = row["test/return"]
-        if tested_return is not None:
-            better = loop.best_return is None or tested_return > loop.best_return
-            loop.is_best = better and not math.isnan(tested_return)
-            loop.best_return = tested_return if loop.is_best else loop.best_return
+        if loop.epoch == 1:
+            report_unnamed_stats(algorithm, [name for name in values if name not in names])
+        loop.note_test(row["test/return"])
         clock.latest(row)
         loop.rows.append(row)
         loop.stopped = loop.stopped or (stop_return is not None and loop.last_tests_reach(stop_return, stop_tests))
         logger.epoch(row)
-        call_on_epoch()
-
-    def call_on_epoch() -> None:
-        """Call all callbacks, also if one raises, because one of them saves the run; then raise its exception."""
-        error: Exception | None = None
-        for callback in called:
-            on_epoch: Callable[[Run], Any] = callback.on_epoch
-            try:
-                if on_epoch(run._replace(error=error)) is False and callback not in ignored:
-                    ignored.append(callback)
-                    of = getattr(callback, "function", callback)
-                    print_to_stderr(
-                        f"the callback {getattr(of, '__name__', type(of).__name__)} returned False, which has no "
-                        f"effect; to end the training, it has to set run.loop.stopped = True"
-                    )
-            except Exception as raised:
-                if error is None:
-                    error = raised
-                else:
-                    error.add_note(f"another callback raised, too: {format_error(raised)}")
-        if error is not None:
-            raise error
+        called.on_epoch(run)
 
     # All state is in `loop`, so a run can stop and resume after any iteration. The exceptions are the updates at the
     # end of the run: they change networks within an episode, and a run that is resumed with more epochs must not have
@@ -423,14 +219,44 @@ def train(
             take_step()
         if is_last:  # no checkpoint here: a resume with more epochs starts before these updates
             continue
-        for callback in called:
-            callback.on_progress(run)
+        called.on_progress(run)
     report_skipped_updates(loop.stats, None, type(algorithm).__name__)
     if interaction is not None and not loop.num_updates:
         warn_no_updates(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
-    for callback in called:
-        callback.on_end(run)
+    called.on_end(run)
     return loop
+
+
+def update_priorities(algorithm: Algorithm, buffer: Buffer, batch: Batch, stats: dict[str, Tensor]) -> None:
+    """Give the buffer the TD errors of its batch, and remove them from `stats`; those of a skipped update do not count.
+
+    Raises:
+        UserError: the algorithm gave none.
+    """
+    td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
+    if td_error is None:
+        raise UserError(
+            f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives none; "
+            f"leave build.buffer_class out, or choose an algorithm such as sac or td3"
+        )
+    skipped = stats.get(SKIPPED)
+    if skipped is None or skipped.device.type != "cpu" or not skipped:  # a GPU is not waited for
+        buffer.update_priorities(batch, td_error)
+
+
+def report_unnamed_stats(algorithm: Algorithm, names: Iterable[str]) -> None:
+    """Print which statistics of updates are in no table, as the algorithm's `stat_names` lacks them.
+
+    Args:
+        algorithm: the algorithm.
+        names: what the table has no column for.
+    """
+    prefix = "update/"
+    if lost := [name.removeprefix(prefix) for name in names if name.startswith(prefix)]:
+        print_to_stderr(
+            f"{type(algorithm).__name__} returns the statistics {', '.join(lost)}, which its stat_names lacks, so "
+            f"they are in no table; add them there"
+        )
 
 
 TRAIN_SETTINGS = [name for name, one in inspect.signature(train).parameters.items() if one.kind is one.KEYWORD_ONLY]

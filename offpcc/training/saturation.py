@@ -3,8 +3,8 @@
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer
+from offpcc.training.callbacks import Callback, Run
 from offpcc.training.loggers import report_errors
-from offpcc.training.run_fns import Callback, Run
 from offpcc.utils.errors import print_to_stderr
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import has_vectors

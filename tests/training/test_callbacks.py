@@ -13,12 +13,12 @@ from offpcc.algorithms import SAC
 from offpcc.config import loading
 from offpcc.data import ReplayBuffer
 from offpcc.training import checkpoint
+from offpcc.training.callbacks import Callback, Run
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_fns import Callback, Run
 from offpcc.training.spec import CheckpointOptions, RunSpec
 from offpcc.utils.errors import UserError
 

@@ -24,13 +24,13 @@ from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import fit as module
 from offpcc.training.build import build_run
+from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
 from offpcc.training.experiment import Experiment
 from offpcc.training.fit import RunExistsError, fit
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_fns import Callback
 from offpcc.training.spec import RunSpec, make_deterministic
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError

@@ -14,13 +14,13 @@ from offpcc.algorithms import SAC
 from offpcc.data import ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Convolutional
+from offpcc.training.callbacks import Callback
 from offpcc.training.loggers import Logger, Loggers
-from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import UserError
 
 MY_PARTS = """
 import gin
-from offpcc.training.run_fns import Callback
+from offpcc.training.callbacks import Callback
 
 
 @gin.configurable
@@ -219,7 +219,7 @@ import torch
 import offpcc
 from offpcc.algorithms import SAC
 from offpcc.algorithms.optim import Optimizer
-from offpcc.training.run_fns import Callback
+from offpcc.training.callbacks import Callback
 
 
 @offpcc.configurable

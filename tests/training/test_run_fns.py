@@ -17,12 +17,13 @@ from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Recurrent
 from offpcc.training import metrics
 from offpcc.training.build import build
+from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import read_checkpoint, resume, save_checkpoint
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import AverageStats, Clock, Loop, columns
-from offpcc.training.run_fns import Callback, train
+from offpcc.training.run_fns import train
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 

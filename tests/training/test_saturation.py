@@ -8,9 +8,9 @@ from offpcc.algorithms import BC, BCQ, CQL, IQL, SAC, TD3
 from offpcc.algorithms.variants import RecurrentBC
 from offpcc.data import Dataset
 from offpcc.training.build import build
+from offpcc.training.callbacks import Run
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import Loop
-from offpcc.training.run_fns import Run
 from offpcc.training.saturation import Saturation
 
 SIZES = {"hidden_dims": (8,)}

@@ -15,10 +15,10 @@ from offpcc.config import loading
 from offpcc.data import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.prioritized import BLOCK, SumTree
 from offpcc.training.build import build
+from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_fns import Callback
 from offpcc.training.spec import CheckpointOptions
 from offpcc.utils.errors import UserError
 

@@ -20,9 +20,9 @@ from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
 from offpcc.envs.vector.workers import serve_host
 from offpcc.training.build import build
+from offpcc.training.callbacks import Callback
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 

@@ -26,9 +26,9 @@ from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.vector.local import environment_seed, environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import WorkerEnvironments
+from offpcc.training.callbacks import Callback
 from offpcc.training.interaction import Interaction
 from offpcc.training.remote import Policy, RemoteInteraction, Task, _Player
-from offpcc.training.run_fns import Callback
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 

@@ -1,0 +1,246 @@
+"""Callbacks of the training loop: the base class, and the list of those of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from offpcc.config.synonyms import CALLBACK_METHODS
+from offpcc.config.validation import format_value
+from offpcc.core import Algorithm, Buffer
+from offpcc.training.evaluation import Evaluation
+from offpcc.training.interaction import Interaction
+from offpcc.training.metrics import Loop
+from offpcc.utils.errors import UserError, format_error, print_to_stderr
+
+
+class Run(NamedTuple):
+    """The parts of a run that callbacks receive."""
+
+    algorithm: Algorithm
+    buffer: Buffer
+    interaction: Interaction | None
+    tests: Evaluation | None
+    loop: Loop
+    error: Exception | None = None  # what an earlier callback raised at the end of this epoch
+
+
+NAME = re.compile(r"[^,\s]+")  # of a column
+METHODS = ("on_start", "before_updates", "on_progress", "on_epoch", "on_end", "statistics")  # of a callback
+
+
+class Callback:
+    """Base class of callbacks of the training loop; each method does nothing unless a subclass overrides it.
+
+    Anything that a callback learns has to resume exactly, too. Keep it in the algorithm, whose modules and optimizers a
+    checkpoint holds. The class of the algorithm creates them in `__init__`: a checkpoint is loaded before `on_start`,
+    and refused if the algorithm lacks a part that was saved.
+
+    ``run.loop.stopped = True`` in `on_epoch` or `on_progress` ends the training, as `stop_return` does. A callback that
+    decides this from `run.loop.rows`, which a checkpoint holds, decides the same after a resume.
+
+    Attributes:
+        stat_names: names of the values that `statistics` returns. They are columns of the run's table, named
+            ``callback/NAME``, which are fixed before the run starts. TensorBoard and Weights & Biases get them, too.
+            The callbacks of a run need different names.
+    """
+
+    stat_names: ClassVar[Sequence[str]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse methods of callbacks in other libraries, which nothing would call."""
+        super().__init_subclass__(**kwargs)
+        is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
+        for name, ours in CALLBACK_METHODS.items():
+            if name in vars(cls) and not is_called:
+                raise UserError(
+                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
+                )
+
+    def statistics(self, run: Run) -> Mapping[str, float | None]:
+        """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value.
+
+        It is called before the test episodes of the epoch.
+        """
+        return {}
+
+    def on_start(self, run: Run) -> None:
+        """Called before the first step, when gin has recorded all parameters that the run uses."""
+
+    def before_updates(self, run: Run) -> None:
+        """Called before each round of updates (see `train`), for example to fit a model to `run.buffer`."""
+
+    def on_progress(self, run: Run) -> None:
+        """Called after each step, update and epoch at which a checkpoint may be written; must be cheap."""
+
+    def on_epoch(self, run: Run) -> None:
+        """Called at the end of each epoch, after its row was logged.
+
+        If it raises, the other callbacks are still called, and `offpcc.fit` saves the run. A resumed run begins with
+        the next epoch.
+        """
+
+    def on_end(self, run: Run) -> None:
+        """Called after the last update."""
+
+
+def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
+    """Return the columns of a run's table that these callbacks fill.
+
+    Raises:
+        UserError: a name cannot be that of a column, or two callbacks have one name.
+    """
+    owners = dict[str, str]()
+    for callback in callbacks:
+        owner, names = type(callback).__name__, callback.stat_names
+        are_names = isinstance(names, list | tuple) and all(isinstance(one, str) for one in names)
+        if not are_names or not all(map(NAME.fullmatch, names)):
+            raise UserError(
+                f"{owner}.stat_names is {format_value(names)}; it has to be a tuple of names without commas, such as "
+                f'("energy",)'
+            )
+        for name in names:
+            if name in owners:
+                raise UserError(f"{owners[name]} and {owner} both have a value {name!r}; rename one in its stat_names")
+            owners[name] = owner
+    return [f"callback/{name}" for name in owners]
+
+
+def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
+    """Return the values of a callback for an epoch's row, by column.
+
+    Raises:
+        UserError: a name is not in its `stat_names`, or a value is no number.
+    """
+    values = dict[str, float | None]()
+    owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
+    if not isinstance(returned, Mapping):
+        raise UserError(f"{owner} returned {format_value(returned)}; return a dict of numbers by name")
+    for name, value in returned.items():
+        if name not in callback.stat_names:
+            raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
+        try:
+            values[f"callback/{name}"] = None if value is None else float(value)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{owner} returned {format_value(value)} for {name!r}; return a number or None") from error
+    return values
+
+
+class EpochCallback(Callback):
+    """Callback that calls a function at the end of each epoch.
+
+    Args:
+        function: gets the `Run`.
+    """
+
+    def __init__(self, function: Callable[[Run], Any]) -> None:
+        self.function = function
+
+    def on_epoch(self, run: Run) -> Any:
+        """Call the function, and return its result."""
+        return self.function(run)
+
+
+AnyCallback = Callback | Callable[[], Callback] | Callable[[Run], Any]
+
+
+def as_callback(given: Any, owner: str = "callbacks") -> Callback:
+    """Return a callback: an object as it is, and a class or a partial of one as an object, built without arguments.
+
+    Any other function becomes a callback that calls it with the run at the end of each epoch.
+
+    Args:
+        given: one of these.
+        owner: what gave it, for messages.
+
+    Raises:
+        UserError: it is none of these, or the class cannot be built.
+    """
+    if isinstance(given, Callback):
+        return given
+    name = getattr(given, "__name__", format_value(given))
+    if isinstance(getattr(given, "func", given), type):  # a class, or a partial of one
+        try:
+            given = given()
+        except Exception as error:  # of the user's code
+            raise UserError(
+                f"{owner}: {name} cannot be built: {format_error(error)}; correct it, or give an object"
+            ) from error
+        if not isinstance(given, Callback):
+            raise UserError(f"{owner} has {name}, which is no callback; derive it from Callback, or remove it")
+        return given
+    if not callable(given):
+        raise UserError(f"{owner} has {name}, which is no callback; give a function of a run, or derive from Callback")
+    return EpochCallback(given)
+
+
+class CallbackList:
+    """The callbacks of a run; each method calls that method of all, in their order.
+
+    Args:
+        given: objects, classes or functions; see `as_callback`.
+
+    Attributes:
+        columns: the columns of the run's table that they fill.
+
+    Raises:
+        UserError: one is no callback, or two fill one column.
+    """
+
+    def __init__(self, given: Iterable[AnyCallback]) -> None:
+        self._all = [as_callback(one) for one in given]
+        self.columns = callback_columns(self._all)
+        self._returned_false: list[Callback] = []  # those that a message named
+
+    def __iter__(self) -> Iterator[Callback]:
+        return iter(self._all)
+
+    def on_start(self, run: Run) -> None:
+        """Call `on_start`."""
+        for callback in self._all:
+            callback.on_start(run)
+
+    def before_updates(self, run: Run) -> None:
+        """Call `before_updates`."""
+        for callback in self._all:
+            callback.before_updates(run)
+
+    def on_progress(self, run: Run) -> None:
+        """Call `on_progress`."""
+        for callback in self._all:
+            callback.on_progress(run)
+
+    def on_end(self, run: Run) -> None:
+        """Call `on_end`."""
+        for callback in self._all:
+            callback.on_end(run)
+
+    def statistics(self, run: Run) -> dict[str, float | None]:
+        """Return the values of all `statistics`, by column.
+
+        Raises:
+            UserError: a name is not in the `stat_names` of its callback, or a value is no number.
+        """
+        return {column: value for callback in self._all for column, value in _values_of(callback, run).items()}
+
+    def on_epoch(self, run: Run) -> None:
+        """Call `on_epoch` of all, also if one raises, because one of them saves the run; then raise its exception."""
+        error: Exception | None = None
+        for callback in self._all:
+            on_epoch: Callable[[Run], Any] = callback.on_epoch
+            try:
+                if on_epoch(run._replace(error=error)) is False and callback not in self._returned_false:
+                    self._returned_false.append(callback)
+                    of = getattr(callback, "function", callback)
+                    print_to_stderr(
+                        f"the callback {getattr(of, '__name__', type(of).__name__)} returned False, which has no "
+                        f"effect; to end the training, it has to set run.loop.stopped = True"
+                    )
+            except Exception as raised:
+                if error is None:
+                    error = raised
+                else:
+                    error.add_note(f"another callback raised, too: {format_error(raised)}")
+        if error is not None:
+            raise error
