@@ -434,7 +434,7 @@ def _build_imagination(
     own_sizes["seed"] = derived_seed(spec.seed, 10)  # not that of the real part
     own = build_buffer(algorithm, task.observations, task.actions, own_sizes)
     buffer = ImaginedBuffer(real, own, spec.imagination.real_share, "" if data is None else fingerprint(model))
-    algorithm.model_stats = stat_names(data is None, **spec.imagination._asdict())
+    algorithm.model_stats = stat_names(data is None, **spec.imagination.values())
     rows = None if data is None else data.rows
     learning = spec.model_training, spec.seed, algorithm.gamma
     return Imagination(spec.imagination, model, buffer, rows, *learning, algorithm.reward_scale, algorithm.reward_shift)

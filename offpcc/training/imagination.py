@@ -1,10 +1,10 @@
 """`Imagination`: an agent plays in a learned model, and learns from what happens there."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-import gin
 import numpy as np
 import torch
 
@@ -12,6 +12,7 @@ from offpcc.algorithms import ActorCritic, variants
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
+from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     LARGEST_COUNT,
     Flag,
@@ -21,11 +22,9 @@ from offpcc.config.validation import (
     PositiveNumber,
     Rule,
     Size,
-    check_arguments,
     format_value,
     is_number,
     one_of,
-    rules_of,
 )
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import TransitionTable
@@ -105,64 +104,12 @@ Coefficient = Annotated[
 Kind = Annotated[str, one_of((ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT))]
 
 
-class ImaginationOptions(NamedTuple):
-    """Settings of the rollouts in a model, which gin binds as ``Imagination.length`` and so on."""
+@settings("Imagination")
+class ImaginationOptions(Settings):
+    """Settings of the rollouts in a model, which gin binds as ``Imagination.length`` and so on.
 
-    length: Any = 1
-    steps_per_update: float = 50.0
-    every: int = 250
-    capacity: int = 1_000_000
-    keep: int | None = None
-    real_share: float = 0.05
-    start: str = ANY
-    one_member: bool = False
-    mean_reward: bool = False
-    uncertainty: str = EPISTEMIC
-    penalty: float | str | None = None
-    threshold: float | str | None = None
-    ends: str = TERMINAL
-    end_reward: float | None = None
-    prefix: int | None = None
-    train_every: int = 250
-    from_scratch: bool = False
-    clear: bool = False
-
-    @property
-    def ends_as_failure(self) -> bool:
-        """Whether a rollout that passes the threshold ends with `end_reward`."""
-        return self.threshold is not None and self.ends == TERMINAL
-
-    @property
-    def stored_lengths(self) -> list[int]:
-        """Lengths of rollouts in steps, as they are stored: one, or both ends of a schedule."""
-        if self.length == UNBOUNDED:
-            return [STRETCH]
-        return [self.length] if isinstance(self.length, int) else [int(x) for x in self.length[2:]]
-
-
-@gin.configurable("Imagination", module="offpcc")  # type: ignore[untyped-decorator]
-def bound_options(
-    *,
-    length: RolloutLength | None = None,
-    steps_per_update: PositiveNumber = 50.0,
-    every: PositiveInteger = 250,
-    capacity: PositiveInteger = 1_000_000,
-    keep: PositiveInteger | None = None,
-    real_share: Fraction | None = None,
-    start: Annotated[str, one_of((ANY, FIRST))] = ANY,
-    one_member: Flag | None = None,
-    mean_reward: Flag | None = None,
-    uncertainty: Kind | None = None,
-    penalty: Coefficient | None = None,
-    threshold: Limit | None = None,
-    ends: Annotated[str, one_of((TERMINAL, TRUNCATED))] | None = None,
-    end_reward: Number | None = None,
-    prefix: Size | None = None,
-    train_every: PositiveInteger = 250,
-    from_scratch: Flag = False,
-    clear: Flag = False,
-) -> dict[str, Any]:
-    """Return gin's settings of the rollouts in a model, for algorithms such as ``mopo``.
+    "Default: the algorithm's" means that algorithms such as ``mopo`` have values of their own. They hold where gin
+    binds nothing, or None.
 
     Args:
         length: largest number of steps of a rollout. Or a schedule in steps of the run, as in MBPO: with
@@ -205,7 +152,37 @@ def bound_options(
         from_scratch: whether each of these trainings begins with new weights; else it goes on with the last ones.
         clear: whether each of these trainings deletes all imagined transitions, because they are of the model before.
     """
-    return dict(locals())
+
+    length: RolloutLength = 1
+    steps_per_update: PositiveNumber = 50.0
+    every: PositiveInteger = 250
+    capacity: PositiveInteger = 1_000_000
+    keep: PositiveInteger | None = None
+    real_share: Fraction = 0.05
+    start: Annotated[str, one_of((ANY, FIRST))] = ANY
+    one_member: Flag = False
+    mean_reward: Flag = False
+    uncertainty: Kind = EPISTEMIC
+    penalty: Coefficient | None = None
+    threshold: Limit | None = None
+    ends: Annotated[str, one_of((TERMINAL, TRUNCATED))] = TERMINAL
+    end_reward: Number | None = None
+    prefix: Size | None = None
+    train_every: PositiveInteger = 250
+    from_scratch: Flag = False
+    clear: Flag = False
+
+    @property
+    def ends_as_failure(self) -> bool:
+        """Whether a rollout that passes the threshold ends with `end_reward`."""
+        return self.threshold is not None and self.ends == TERMINAL
+
+    @property
+    def stored_lengths(self) -> list[int]:
+        """Lengths of rollouts in steps, as they are stored: one, or both ends of a schedule."""
+        if self.length == UNBOUNDED:
+            return [STRETCH]
+        return [self.length] if isinstance(self.length, int) else [int(x) for x in self.length[2:]]
 
 
 def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> ImaginationOptions | None:
@@ -221,18 +198,19 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     """
     if algorithm.imagination is None:
         return None
-    bound = bound_options()
-    check_arguments("Imagination", rules_of(bound_options), bound)
-    given = {name: value for name, value in bound.items() if value is not None}
-    if data:
-        given.setdefault("keep", None)  # all rounds are of one model
+    bound = loading.bindings_of(ImaginationOptions)
+    given = {name for name, value in bound.items() if value is not None}
     plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
     tuned = tuned_pair(plain, data)
     own = dict(algorithm.imagination)
+    if data:
+        own["keep"] = None  # all rounds are of one model
     for one, other in (("penalty", "threshold"), ("threshold", "penalty")):
         if one in given or one in tuned:
             own.pop(other, None)
-    options = ImaginationOptions(**{**own, **tuned, **given})
+    defaults = {one.name: one.default for one in dataclasses.fields(ImaginationOptions)}
+    unbound = {**{name: defaults[name] for name in bound}, **own, **tuned}
+    options = ImaginationOptions.from_gin({name: value for name, value in unbound.items() if name not in given})
     if options.penalty is not None and options.threshold is not None:
         raise UserError(
             f"Imagination.penalty is {format_value(options.penalty)} and Imagination.threshold is "
@@ -261,7 +239,6 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f"Imagination.capacity is {options.capacity}, less than two rollouts of Imagination.length "
             f"{options.length}; raise it"
         )
-    loading.add_used(bound_options, options._asdict())  # the run's config tells them, not None
     return options
 
 
@@ -303,7 +280,7 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
 
 
 class Imagination(Callback):
-    """Callback that lets the agent play in the model, and stores what happens; see `bound_options`.
+    """Callback that lets the agent play in the model, and stores what happens; see `ImaginationOptions`.
 
     All its randomness is the model's and its own generator's, and the agent's noise. `state_dict` holds its state.
 
@@ -441,9 +418,11 @@ class Imagination(Callback):
 
     def length_at(self, step: int) -> int:
         """Return the length of rollouts at a step of the run."""
-        if isinstance(self.options.length, int):
-            return self.options.length
-        first, last, before, after = self.options.length
+        length = self.options.length
+        if isinstance(length, int):
+            return length
+        assert not isinstance(length, str)  # without a bound, `play_on` plays
+        first, last, before, after = length
         passed = min(max((step - first) / (last - first), 0.0), 1.0)
         return math.floor(float(before + passed * (after - before)))
 

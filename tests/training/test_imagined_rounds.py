@@ -1,5 +1,6 @@
 """Rounds of rollouts in a model, and resumes within them."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_the_model_is_trained_from_scratch_or_on_from_the_last_one(from_scratch)
     for _ in range(2):
         imagination, run = built(learns_model=True)
         imagination.training = ModelTraining(max_epochs=1, lr=1e-12, weight_decay=0.0)
-        imagination.options = imagination.options._replace(from_scratch=from_scratch)
+        imagination.options = replace(imagination.options, from_scratch=from_scratch)
         for step in (30, 300, 600):
             run.loop.step = step
             imagination.before_updates(run)
@@ -105,7 +106,7 @@ def test_the_model_is_trained_from_scratch_or_on_from_the_last_one(from_scratch)
 @pytest.mark.parametrize("clear", [False, True])
 def test_imagined_transitions_are_deleted_after_the_model_was_trained_again_if_asked(clear):
     imagination, run = built(learns_model=True)
-    imagination.options = imagination.options._replace(clear=clear)
+    imagination.options = replace(imagination.options, clear=clear)
     for step, num_updates, expected in ((30, 8, 10), (40, 18, 20), (300, 28, 10 if clear else 30)):
         run.loop.step, run.loop.num_updates = step, num_updates
         imagination.before_updates(run)
