@@ -145,7 +145,7 @@ OFFLINE_PENDULUM := $(foreach algo,$(FIVE) rebrac edac $(WITH_MEMORY) rrebrac re
   $(foreach algo,sac $(FIVE) $(WITH_MEMORY),pendulum-v0+pendulum_replay+$(algo)+evidence/offline/pendulum)
 OFFLINE_HOPPER := $(foreach algo,$(FIVE),$(foreach data,medium replay random,hopper-mujoco-v0+hopper_$(data)+$(algo)+evidence/offline/$(algo))) \
   $(foreach algo,td3_bc iql rtd3_bc riql,hopper-mujoco-p-v0+hopper_medium+$(algo)+evidence/offline/hopper_p)
-# Memory and no memory from the medium data of Hopper, of which the agents see only positions.
+# Memory and no memory from the expert's data of Hopper, of which the agents see only positions.
 OFFLINE_HIDDEN := $(addprefix hidden+,td3_bc iql rebrac rtd3_bc riql rrebrac)
 OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+evidence/offline/$(algo) \
   HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
@@ -183,11 +183,12 @@ $(DATA)/$(HOPPER_REPLAY).hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py collect --recipe d4rl --env hopper-mujoco-v0 --config evidence/hopper.gin --steps 100000 \
 	  --threads 1 --out $(@D) --resume
 
-# The same recipe's medium agent is in the zoo, so its data take a minute.
+# The same recipe's medium and expert agents are in the zoo, so their data take a minute.
 HOPPER_MEDIUM := $(DATA)/hopper_zoo_medium.hdf5
+HOPPER_EXPERT := $(DATA)/hopper_zoo_expert.hdf5
 
-$(HOPPER_MEDIUM): | $(VENV)/installed
-	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/zoo/hopper-medium --steps 100000 --out $@
+$(HOPPER_MEDIUM) $(HOPPER_EXPERT): $(DATA)/hopper_zoo_%.hdf5: | $(VENV)/installed
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/zoo/hopper-$* --steps 100000 --out $@
 
 $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
@@ -202,9 +203,9 @@ $(OFFLINE): $(VENV)/installed
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
 	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
 
-$(OFFLINE_HIDDEN): $(VENV)/installed $(HOPPER_MEDIUM)
+$(OFFLINE_HIDDEN): $(VENV)/installed $(HOPPER_EXPERT)
 	$(RUN) offpcc/launch.py --env hopper-mujoco-p-v0 --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/hopper_hidden.gin \
-	  --dataset $(HOPPER_MEDIUM) --run_id 1 2 --threads 1 --results results/evidence --resume
+	  --dataset $(HOPPER_EXPERT) --run_id 1 2 --threads 1 --results results/evidence --resume
 
 $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
