@@ -28,7 +28,7 @@ from offpcc.data.recording.hdf5_writer import check_new_hdf5, check_output, read
 from offpcc.data.recording.metadata import resume_settings, settings_of_recording
 from offpcc.data.recording.minari_writer import check_new_minari, minari_folder, write_minari
 from offpcc.data.recording.recorder import Merged, Recorder
-from offpcc.envs import LISTED
+from offpcc.envs import ALL
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import close, guarded, opened
 from offpcc.training.collect import Seeds, play_episode
@@ -281,7 +281,7 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     The algorithm has memory if the actor has memory, or, for random actions, if the task hides something. It has a
     convolutional encoder if observations are images.
     """
-    is_partial = any(row.name == name and row.hidden != "nothing" for row in LISTED)
+    is_partial = any(row.name == name and row.hidden != "nothing" for row in ALL)
     needs_memory = is_partial if actor is None else not actor.memoryless
     space = env.observation_space
     sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())

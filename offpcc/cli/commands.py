@@ -28,13 +28,13 @@ from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.data.offline import DatasetOptions, format_score, read
-from offpcc.envs import LISTED, missing_package
+from offpcc.envs import ALL, LISTED, missing_package
 from offpcc.envs.check import examine_env
 from offpcc.envs.guard import opened
 from offpcc.envs.make import env_options, simulator_version
 from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
-from offpcc.envs.tasks import atari
+from offpcc.envs.tasks import atari, dm_control_suite
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
@@ -71,11 +71,12 @@ def run_envs(gallery: Path | None, text: str | None = None) -> int:
         if text is not None:
             raise UserError(f"{shown(text)} has no effect on --gallery, which draws all families; leave it out")
         return _gallery(gallery)
-    listed = [one for one in LISTED if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
+    known = LISTED if text is None else ALL
+    listed = [one for one in known if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
     if not listed:
         raise UserError(
             f"no environment of the table contains {shown(str(text))}; `offpcc envs` lists all, and --env also takes "
-            f"any Gymnasium id and Atari games, {atari.IDS}"
+            f"any Gymnasium id and Atari games, such as {atari.IDS}"
         )
     console = Console()
     if not console.is_terminal:  # do not cut names, because users copy them
@@ -88,8 +89,9 @@ def run_envs(gallery: Path | None, text: str | None = None) -> int:
         numbers = (size, environment.actions, str(environment.max_episode_steps))
         table.add_row(environment.name, *numbers, environment.hidden, missing_package(environment.name) or "")
     console.print(table)
-    needed = "" if is_installed(atari.PACKAGE) else f"; to install: {atari.PACKAGE}"
-    console.print(f"Atari games, {atari.IDS}{needed}.", highlight=False)
+    for title, module in (("DM Control's suite", dm_control_suite), ("Atari games, preprocessed as in DQN", atari)):
+        needed = "" if is_installed(module.PACKAGE) else f"; to install: {module.PACKAGE}"
+        console.print(f"{title}: {module.IDS}{needed}.", highlight=False)
     console.print("Any Gymnasium id with a Box or Discrete action space works as well.", highlight=False)
     return 0
 

@@ -26,7 +26,7 @@ from offpcc.envs.tasks import (
     water_maze,
 )
 
-__all__ = ["ENVIRONMENTS", "LISTED", "Environment", "missing_package"]
+__all__ = ["ALL", "ENVIRONMENTS", "LISTED", "Environment", "missing_package"]
 
 ENVIRONMENTS: tuple[Environment, ...] = (
     *pendulum.ENVIRONMENTS,
@@ -41,18 +41,19 @@ ENVIRONMENTS: tuple[Environment, ...] = (
 )
 
 LISTED = (*ENVIRONMENTS, *extras.ENVIRONMENTS)  # with tasks of other packages, which register their ids themselves
+ALL = (*LISTED, *dm_control_suite.SUITE)
 
 
 def missing_package(name: str) -> str | None:
     """Return the pip package that the environment `name` needs if it is not installed, else None."""
-    packages = {environment.name: environment.package for environment in LISTED}
+    packages = {environment.name: environment.package for environment in ALL}
     package = packages.get(name) or catalog.package(name)
     return None if package is None or is_installed(package) else package
 
 
 def _register() -> None:
     # Gymnasium warns when an id is registered twice, which happens when this package is reloaded.
-    for environment in ENVIRONMENTS:
+    for environment in (*ENVIRONMENTS, *dm_control_suite.SUITE):
         if environment.name not in gymnasium.registry:
             gymnasium.register(
                 id=environment.name,

@@ -305,6 +305,9 @@ def test_envs_are_filtered_by_a_text(launch):
     names = [line.split()[0] for line in out.splitlines() if line.strip() and line.split()[0].endswith("-v0")]
     assert code == 0 and "pendulum-p-v0" in names and "pendulum-v0" not in names and "cartpole-p-v0" not in names
     assert "dmc-cartpole-balance-v0" in launch("envs", "dm-control")[1]
+    assert "dmc-cheetah-run-p-v0" in launch("envs", "cheetah-run")[1]
+    out = launch("envs")[1]
+    assert "dmc-cheetah-run-p-v0" not in out and "dmc-cheetah-run-v0 and so on" in out
     code, out, err = launch("envs", "qqqq")
     assert (code, out) == (2, "") and "contains qqqq; `offpcc envs` lists all" in err
     code, out, err = launch("envs", "hopper", "--gallery", "all.png")

@@ -20,7 +20,7 @@ from offpcc.utils.errors import UserError
 PACKAGE = "ale-py"
 ALE_ENTRY_POINT = "ale_py.env:AtariEnv"
 ENTRY_POINT = "offpcc.envs.tasks.atari:Atari"
-IDS = "preprocessed as in DQN: PongNoFrameskip-v4 (no sticky actions), ALE/Pong-v5 (sticky with probability 0.25)"
+IDS = "PongNoFrameskip-v4 (no sticky actions), ALE/Pong-v5 (sticky with probability 0.25)"
 FRAMES_PER_SECOND = 60  # of the console
 
 

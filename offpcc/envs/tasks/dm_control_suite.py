@@ -1,7 +1,8 @@
 """Tasks of the DM Control suite (Tassa et al. 2018, arXiv:1801.00690) as Gymnasium environments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,8 @@ from offpcc.envs.aliases import Array, Info
 from offpcc.envs.registration import PREVIOUS_ACTION, Environment, concatenate, keep, require
 from offpcc.envs.rendering import choose_opengl, require_opengl
 
+PACKAGE = "dm-control"
+IDS = "dmc-cheetah-run-v0 and so on, -p-v0 without velocities, -img-v0 as images; list: offpcc envs dmc"
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green and blue: ITU-R BT.601
 
 
@@ -57,7 +60,7 @@ class DMControl(gym.Env[Array, Array]):
         height: int = 240,
         camera_id: int = 0,
     ) -> None:
-        require("dm-control", f"dmc-{domain}-{task}")
+        require(PACKAGE, f"dmc-{domain}-{task}")
         choose_opengl()
         if render_mode is not None:
             require_opengl(f"dmc-{domain}-{task}")
@@ -173,7 +176,7 @@ def _cartpole(task: str) -> tuple[Environment, ...]:
         observation_shape=(5,),
         action_size=1,
         kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
-        package="dm-control",
+        package=PACKAGE,
     )
     p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
     return (
@@ -186,7 +189,13 @@ def _cartpole(task: str) -> tuple[Environment, ...]:
 
 
 def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]:
-    one = Environment(
+    one = _image(domain, task, action_size)
+    several = one.variant("", "velocities; positions shown as the last 3 images", (3, 84, 84), concatenate(3))
+    return one, replace(several, name=f"dmc-{domain}-{task}-mdp-img-concat3-v0")
+
+
+def _image(domain: str, task: str, action_size: int) -> Environment:
+    return Environment(
         name=f"dmc-{domain}-{task}-img-v0",
         family=f"dmc-{domain}-{task}-img",
         hidden="velocities; positions shown as an image",
@@ -195,10 +204,8 @@ def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]
         observation_shape=(1, 84, 84),
         action_size=action_size,
         kwargs={"domain": domain, "task": task, "action_repeat": 2},
-        package="dm-control",
+        package=PACKAGE,
     )
-    several = one.variant("", "velocities; positions shown as the last 3 images", (3, 84, 84), concatenate(3))
-    return one, replace(several, name=f"dmc-{domain}-{task}-mdp-img-concat3-v0")
 
 
 ENVIRONMENTS = (
@@ -206,4 +213,55 @@ ENVIRONMENTS = (
     *_cartpole("swingup"),
     *_images("cartpole", "balance", action_size=1),
     *_images("walker", "walk", action_size=6),
+)
+
+
+def _suite(domain: str, tasks: str, action_size: int, *parts: int) -> Iterator[Environment]:
+    """Yield the rows of tasks of one body: all, without velocities, and as an image.
+
+    Args:
+        domain: see `DMControl`.
+        tasks: their names, separated by spaces.
+        action_size: number of action dimensions.
+        parts: sizes of the parts of an observation, in their order; negative for velocities.
+    """
+    sizes = [abs(part) for part in parts]
+    ends = list(accumulate(sizes))
+    kept = [i for part, end in zip(parts, ends, strict=True) if part > 0 for i in range(end - part, end)]
+    for task in tasks.split():
+        full = Environment(
+            name=f"dmc-{domain}-{task}-v0",
+            family=f"dmc-{domain}-{task}",
+            hidden="nothing",
+            entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
+            max_episode_steps=500,
+            observation_shape=(sum(sizes),),
+            action_size=action_size,
+            kwargs={"domain": domain, "task": task, "action_repeat": 2},
+            package=PACKAGE,
+        )
+        positions = full.variant("-p", "velocities", (len(kept),), keep(*kept))
+        known = {row.name for row in ENVIRONMENTS}
+        yield from (row for row in (full, positions, _image(domain, task, action_size)) if row.name not in known)
+
+
+# The other tasks of the suite's benchmark. An environment step is two of the task's, as is usual for images.
+SUITE = (
+    *_suite("acrobot", "swingup swingup_sparse", 1, 4, -2),
+    *_suite("ball_in_cup", "catch", 2, 4, -4),
+    *_suite("cartpole", "balance_sparse swingup swingup_sparse", 1, 3, -2),
+    *_suite("cheetah", "run", 6, 8, -9),
+    *_suite("finger", "spin", 2, 4, -3, 2),
+    *_suite("finger", "turn_easy turn_hard", 2, 4, -3, 2, 2, 1),
+    *_suite("fish", "upright", 5, 7, 1, -13),
+    *_suite("fish", "swim", 5, 7, 1, 3, -13),
+    *_suite("hopper", "stand hop", 4, 6, -7, 2),
+    *_suite("humanoid", "stand walk run", 21, 21, 1, 12, 3, -3, -27),
+    *_suite("manipulator", "bring_ball", 5, 16, -8, 5, 4, 4, -3, 4),
+    *_suite("pendulum", "swingup", 1, 2, -1),
+    *_suite("point_mass", "easy", 2, 2, -2),
+    *_suite("reacher", "easy hard", 2, 2, 2, -2),
+    *_suite("swimmer", "swimmer6", 5, 5, 2, -18),
+    *_suite("swimmer", "swimmer15", 14, 14, 2, -45),
+    *_suite("walker", "stand walk run", 6, 14, 1, -9),
 )

@@ -8,9 +8,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-import offpcc.envs  # noqa: F401
-from offpcc.envs import rendering
-from offpcc.envs.tasks.dm_control_suite import DMControl, DMControlImage
+import offpcc.envs  # noqa: F401 (registers)
+from offpcc.envs import ALL, rendering
+from offpcc.envs.tasks.dm_control_suite import SUITE, DMControl, DMControlImage
 
 pytest.importorskip("dm_control")
 
@@ -273,3 +273,63 @@ def test_nothing_to_draw_with_is_told_at_once(monkeypatch):
         with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"dmc-.*libegl1.*libosmesa6"):
             gymnasium.make(name, **kwargs)
     gymnasium.make("dmc-cartpole-balance-v0").reset(seed=0)
+
+
+# The suite's benchmark -------------------------------------------------------------------------------------------
+
+
+def of_suite(suffix):
+    rows = [row for row in SUITE if row.name.endswith(f"{suffix}-v0")]
+    return rows if suffix else [row for row in rows if row.hidden == "nothing"]
+
+
+def test_all_tasks_of_the_benchmark_have_three_names():
+    from dm_control import suite
+
+    for domain, task in suite.BENCHMARKING:
+        for suffix in ("", "-p", "-img"):
+            assert f"dmc-{domain}-{task}{suffix}-v0" in gymnasium.registry
+    assert len({row.name for row in ALL}) == len(ALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", of_suite(""), ids=lambda row: row.name)
+def test_a_task_is_the_suites_and_its_twin_hides_velocities_only(row):
+    from dm_control import suite
+
+    bodies = [gymnasium.make(row.name), gymnasium.make(row.name.replace("-v0", "-p-v0"))]
+    parts = bodies[0].unwrapped._environment.observation_spec()
+    assert [one.observation_space.shape for one in bodies] == [
+        (sum(int(np.prod(part.shape)) for name, part in parts.items() if shows(name)),)
+        for shows in (lambda name: True, lambda name: "vel" not in name)
+    ]
+    assert bodies[0].action_space.shape == (row.action_size,)
+    theirs = suite.load(row.kwargs["domain"], row.kwargs["task"], task_kwargs={"random": 0})
+    assert theirs._step_limit == 2 * row.max_episode_steps
+    action = np.full(row.action_size, 0.3, np.float32)
+    for env in bodies:
+        env.reset(seed=3)
+    for _ in range(3):
+        (whole, *_), (seen, *_) = (env.step(action) for env in bodies)
+        observed = bodies[0].unwrapped._environment.task.get_observation(bodies[0].unwrapped._environment.physics)
+        np.testing.assert_array_equal(whole, np.concatenate([np.ravel(one) for one in observed.values()], dtype="f4"))
+        shown = [np.ravel(one) for name, one in observed.items() if "vel" not in name]
+        np.testing.assert_array_equal(seen, np.concatenate(shown, dtype="f4"))
+    for env in bodies:
+        env.close()
+
+
+@needs_opengl
+def test_an_image_of_a_task_of_the_suite():
+    with closing(gymnasium.make("dmc-cheetah-run-img-v0")) as env:
+        first, _ = env.reset(seed=0)
+        second = env.step(np.ones(6, np.float32))[0]
+    assert first.shape == (1, 84, 84) and first.dtype == np.uint8 and (first != second).any()
+
+
+def test_an_episode_has_500_steps_unless_another_number_is_given():
+    for given, length in (({}, 500), ({"action_repeat": 1, "max_episode_steps": 1000}, 1000)):
+        with closing(gymnasium.make("dmc-pendulum-swingup-v0", **given)) as env:
+            env.reset(seed=0)
+            ends = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(length)]
+        assert ends == [(False, False)] * (length - 1) + [(False, True)]
