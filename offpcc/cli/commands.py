@@ -41,7 +41,7 @@ from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.model_files import load_model
-from offpcc.training.model_quality import check_model_fits_data, format_quality, model_quality
+from offpcc.training.model_quality import model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
@@ -231,8 +231,7 @@ def check_model_quality(
         data = read(dataset, made, DatasetOptions.from_gin(), fraction=fraction, seed=seed)
     check_unused_bindings(bindings)
     print(model)
-    check_model_fits_data(model, data.rows, data.action_range)
-    print(*format_quality(model_quality(model, data.rows), model), sep="\n")
+    print(model_quality(model, data.rows, data.action_range))
     return 0
 
 

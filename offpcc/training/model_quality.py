@@ -29,7 +29,7 @@ class SearchRange(NamedTuple):
 
 
 class Quality(NamedTuple):
-    """How well a model predicts data of M transitions."""
+    """How well a model predicts data of M transitions; ``str(quality)`` is the text of ``offpcc check --model``."""
 
     error: Array  # (O + 1,), root mean squared error of one step, of each number of an observation and of the reward
     std: Array  # (O + 1,), standard deviation of these numbers over the data
@@ -42,21 +42,27 @@ class Quality(NamedTuple):
     ranges: dict[str, SearchRange]
     outside: Array  # (O,), share of observations outside the range of the model's data, for each number
     beyond: Array  # (O,), how far outside they are at most, in standard deviations of the model's data
+    range: tuple[Array, Array]  # (O,) each, this range: the lowest and the highest observation
     any_outside: float  # share of observations with a number outside
     unsure: float  # share of transitions that are less certain than all of the model's data
 
+    def __str__(self) -> str:
+        """Return the findings as text, a line for each."""
+        return "\n".join(format_quality(self))
 
-def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
+
+def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> Quality:
     """Compare the predictions of a model with recorded data.
 
     Args:
         model: the model.
         rows: the data, seen and scaled as those of the model.
+        action_range: see `check_model_fits_data`.
 
     Raises:
-        UserError: observations or actions have another size than the model's.
+        UserError: observations or actions have another size than the model's, or the actions another range.
     """
-    check_model_fits_data(model, rows)
+    check_model_fits_data(model, rows, action_range)
     data = Transitions(rows, model.history)
     indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
     errors, ratios, found = [], [], []
@@ -94,6 +100,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable) -> Quality:
                 uncertainty._asdict().items()},
         outside=is_outside.mean(0),
         beyond=distance / model.input_std[: model.observation_dim].cpu().numpy(),
+        range=(low, high),
         any_outside=float(is_outside.any(1).mean()),
         unsure=float((uncertainty.epistemic > largest["epistemic"]["1"] * (1.0 + 1e-5)).mean()),
     )  # fmt: skip
@@ -162,9 +169,10 @@ def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[in
     return errors
 
 
-def format_quality(quality: Quality, model: DynamicsModel) -> list[str]:
+def format_quality(quality: Quality) -> list[str]:
     """Return the quality as text, a line for each finding."""
-    names = [*(f"observation {number}" for number in range(model.observation_dim)), "reward"]
+    names = [*(f"observation {number}" for number in range(len(quality.outside))), "reward"]
+    lows, highs = quality.range
     told = [f"one step ahead, root mean squared error (in standard deviations of the data), {len(names) - 1} numbers:"]
     for name, error, std in zip(names, quality.error, quality.std, strict=True):
         told.append(f"  {name:16} {error:.4g}" + (f" ({error / std:.2%})" if std > 0 else " (it never changes)"))
@@ -192,8 +200,8 @@ def format_quality(quality: Quality, model: DynamicsModel) -> list[str]:
     for number in np.argsort(-quality.outside, kind="stable")[:MOST_LISTED]:
         if quality.outside[number] > 0:
             told.append(
-                f"  {names[number]:16} {quality.outside[number]:.1%} outside {model.low[number]:.4g} to "
-                f"{model.high[number]:.4g}, by up to {quality.beyond[number]:.2g} standard deviations of "
+                f"  {names[number]:16} {quality.outside[number]:.1%} outside {lows[number]:.4g} to "
+                f"{highs[number]:.4g}, by up to {quality.beyond[number]:.2g} standard deviations of "
                 f"the model's data"
             )
     return told

@@ -30,6 +30,7 @@ from offpcc.config.validation import (
     PositiveFraction,
     PositiveInteger,
     check_arguments,
+    format_value,
     one_of,
     rules_of,
 )
@@ -55,7 +56,8 @@ from offpcc.training.evaluation import evaluate_actor, open_environment, overvie
 from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
 from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
-from offpcc.training.model_files import fit_model, unfinished_model
+from offpcc.training.model_files import fit_model, load_model, unfinished_model
+from offpcc.training.model_quality import Quality, model_quality
 from offpcc.training.model_training import ModelTraining
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.plotting import plot_runs
@@ -304,6 +306,43 @@ def train_model(
         names = [env if isinstance(env, str) else "", data.recorded_in or "", data.name]
         with torch_settings(used, threads):
             return fit_model(data, path, names, settings, options, used, seed, content, print)
+
+
+@explains_calls
+def check_model(
+    model: DynamicsModel | str | Path,
+    dataset: str | Path | Dataset,
+    env: str | EnvFunction | None = None,
+    *,
+    dataset_fraction: Fraction = 1.0,
+    seed: NonnegativeInteger = 0,
+) -> Quality:
+    """Compare the predictions of a model with recorded data, as ``offpcc check --model`` does.
+
+    Args:
+        model: the model, or the file of one.
+        dataset: what `offpcc.data.load_dataset` reads, or a dataset, for example of episodes that the model was not
+            trained on.
+        env: the environment whose view of the data the model predicts; see `train_model`.
+        dataset_fraction: see `build`.
+        seed: chooses the episodes of this fraction.
+
+    Returns:
+        The measurement: ``str(result)`` is its text. ``result.error`` has the errors of one step, ``result.horizons``
+        those of several, ``result.within`` the calibration, and ``result.uncertainty`` the uncertainty of each
+        transition.
+
+    Raises:
+        UserError: an argument is invalid, or the model does not fit the data.
+    """
+    check_arguments("check_model", rules_of(check_model), {"dataset_fraction": dataset_fraction, "seed": seed})
+    if not isinstance(model, DynamicsModel | str | Path):
+        raise UserError(f"check_model.model is {format_value(model)}; it has to be a model, or the file of one")
+    with for_python(), ExitStack() as stack:
+        used = load_model(as_path(model, "model")) if isinstance(model, str | Path) else model
+        made = None if env is None else stack.enter_context(opened(_configured(env)()))
+        data = read(dataset, made, DatasetOptions.from_gin(), fraction=dataset_fraction, seed=seed)
+        return model_quality(used, data.rows, data.action_range)
 
 
 @explains_calls

@@ -348,7 +348,7 @@ class RunSpec:
                 f"--init {init} has no effect with --from, which takes the networks of its run; leave out --init or "
                 f"--from"
             )
-        check_model(algorithm_class, short_name(named), model, dataset)
+        check_model_option(algorithm_class, short_name(named), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
         imagination = _imagination(algorithm_class, short_name(named), dataset)
@@ -569,7 +569,7 @@ def model_settings(algorithm: type[ActorCritic], arguments: Mapping[str, Any]) -
     return loading.resolve_bindings(DynamicsModel, given)
 
 
-def check_model(
+def check_model_option(
     algorithm: type[ActorCritic], algo: str, model: str | Path | None, dataset: str | Path | Dataset | None
 ) -> None:
     """Raise if an algorithm needs a dataset for its model, or no model.

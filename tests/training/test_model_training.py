@@ -354,7 +354,7 @@ def test_data_outside_of_the_models_are_counted():
     spread = data.rows.observations[data.rows.is_start].std(0)
     far = np.maximum(low - seen.min(0), seen.max(0) - high) / spread
     np.testing.assert_allclose(quality.beyond, far, rtol=0.01)
-    told = format_quality(quality, model)[-2:]
+    told = format_quality(quality)[-2:]
     assert [f"by up to {one:.2g} standard deviations" in line for one, line in zip(
         quality.beyond[np.argsort(-quality.outside)], told, strict=True)] == [True, True]  # fmt: skip
 
@@ -578,6 +578,17 @@ def test_python_trains_the_same_model_as_the_command(recording, tmp_path, capsys
         with pytest.raises(UserError, match=re.escape(told)):
             offpcc.train_model(recording, tmp_path / "new.pt", **wrong)
     assert not (tmp_path / "new.pt").exists()
+    capsys.readouterr()
+    found = offpcc.check_model(model, recording, "pendulum-p-v0")
+    assert main(["check", "--model", str(file), "--dataset", recording, "--env", "pendulum-p-v0"]) == 0
+    assert str(found) in capsys.readouterr().out and found.error.shape == (3,)
+    assert str(offpcc.check_model(str(file), recording, "pendulum-p-v0")) == str(found)
+    with pytest.raises(UserError, match=r"the data have observations of shape \(3,\)"):
+        offpcc.check_model(model, recording)
+    with pytest.raises(UserError, match=r"check_model\.dataset_fraction is 2\.0"):
+        offpcc.check_model(model, recording, dataset_fraction=2.0)
+    with pytest.raises(UserError, match=r"check_model\.model is 3"):
+        offpcc.check_model(3, recording)
 
 
 def test_a_training_continues_only_with_its_settings(recording, tmp_path, capsys, monkeypatch):
