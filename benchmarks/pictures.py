@@ -52,7 +52,7 @@ def throughput(rows: Sequence[Row], file: Path, about: str) -> None:
         for axes in panels.flat[len(shown) :]:
             axes.set_axis_off()
         figure.suptitle(f"{about}, {threads} thread{'s' * (threads > 1)}; medians, lowest to highest", fontsize=9)
-        _save(figure, file)
+        save(figure, file)
 
 
 def _bars(axes: Axes, name: str, group: Sequence[Row]) -> None:
@@ -87,7 +87,7 @@ def growth(panels: Mapping[str, Mapping[str, Any]], file: Path, about: str) -> N
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         figure.suptitle(about, fontsize=9)
-        _save(figure, file)
+        save(figure, file)
 
 
 def memories(rows: Sequence[Mapping[str, Any]], file: Path, about: str) -> None:
@@ -112,7 +112,7 @@ def memories(rows: Sequence[Mapping[str, Any]], file: Path, about: str) -> None:
         left.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         _steps_of_acting(right, [row for row in rows if row["of"] == "acting"])
         figure.suptitle(about, fontsize=8)
-        _save(figure, file)
+        save(figure, file)
 
 
 def _steps_of_acting(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -157,7 +157,8 @@ def _short(x: float) -> str:
     return f"{x / 1e6:g}M" if x >= 1e6 else f"{x / 1e3:g}k" if x >= 1e4 else f"{x:g}"
 
 
-def _save(figure: Any, file: Path) -> None:
+def save(figure: Any, file: Path) -> None:
+    """Write a figure, and close it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150, metadata={"Software": None})
     pyplot.close(figure)

@@ -65,6 +65,9 @@ PENDULUM = Training("configs/small.gin")
 CARTPOLE = Training("configs/evidence/dmc_cartpole.gin", env="dmc-cartpole-balance-p-v0", threshold=950.0)
 CORRIDOR = Training("configs/evidence/memories/corridor.gin", algo="rsac_s", threshold=0.9)
 LENGTHS = (10, 30, 100, 300)  # of corridors
+LONG_CORRIDOR = replace(
+    CORRIDOR, config="configs/evidence/memories/corridor_1000.gin", env="corridor-1000-v0", minutes=30.0, seeds=1
+)
 TRAININGS = {
     "quickstart": Training("configs/quickstart.gin"),
     "paper": Training("configs/paper/pendulum_p.gin", seeds=1),
@@ -76,6 +79,7 @@ TRAININGS = {
         for length in LENGTHS
         for cell in MEMORIES
     },
+    **{f"corridor_1000_{cell}": replace(LONG_CORRIDOR, cell=cell) for cell in MEMORIES},
 }
 BY_DEFAULT = ("quickstart", "paper")
 
