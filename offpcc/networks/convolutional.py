@@ -52,6 +52,11 @@ class Convolutional(Encoder):
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
+        if not isinstance(shape.observation, DictShape) and len(shape.observation) == 2:
+            raise UserError(
+                f"a convolutional encoder needs images with an axis for channels, but observations have the shape "
+                f"{shape.observation}; add this axis: observations[:, None]"
+            )
         if not has_images(shape.observation):
             entries = isinstance(shape.observation, DictShape)
             raise UnsuitedEncoderError(
