@@ -62,7 +62,7 @@ class Convolutional(Encoder):
             raise UnsuitedEncoderError(
                 f"a convolutional encoder needs images, but observations "
                 f"{'are a Dict without images' if entries else f'have the shape {shape.observation}'}: choose an "
-                f"algorithm without convolutions, such as sac or rsac; an image is uint8 with an axis for channels"
+                f"algorithm without convolutions; an image is uint8 with an axis for channels"
             )
         numbers = [len(channels), len(kernels), len(strides)]
         if len(set(numbers)) > 1:

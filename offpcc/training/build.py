@@ -478,7 +478,8 @@ def note_without_data(spec: RunSpec) -> str:
     if spec.dataset is not None or spec.init is not None or not getattr(cls, "is_offline", False):
         return ""
     entry = TABLE.get(spec.algo)
-    online = "sac" if entry is None else spec.algo.replace(entry.algorithm, "sac")
+    online = "dqn" if getattr(cls, "is_discrete", False) else "sac"
+    online = online if entry is None else spec.algo.replace(entry.algorithm, online)
     effect = "" if cls.has_critics else ", whose actions it copies, so it does not improve"
     return (
         f"{spec.algo} is made for recorded data, but no dataset is given, so it learns from its own steps{effect}; "

@@ -242,6 +242,7 @@ def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recw
     assert told[-1].endswith(
         "does not improve; give one with dataset=, or choose an algorithm for learning online, such as rsac"
     )
+    assert all(text.endswith("such as dqn") == text.startswith("d") for text in told)
     assert {one.filename for one in recwarn.list} == {__file__}, "the line that calls build"
     short = ("--config", "test/template_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=10")
     code, out, _ = launch("--env", "pendulum-v0", "--algo", "cql", *short)
