@@ -25,13 +25,19 @@ class EpsilonGreedy:
         initial: share at the first step.
         final: share after `num_steps` steps.
         num_steps: number of steps.
+
+    Attributes:
+        rests: whether the agent learns from recorded data, and takes no steps. The share is `final` then, because it is
+            that of an agent that has learned.
     """
 
     def __init__(self, initial: float, final: float, num_steps: int) -> None:
-        self.initial, self.final, self.num_steps, self.taken = initial, final, num_steps, 0
+        self.initial, self.final, self.num_steps, self.taken, self.rests = initial, final, num_steps, 0, False
 
     def __call__(self) -> float:
         """Return the share now."""
+        if self.rests:
+            return self.final
         done = min(self.taken / self.num_steps, 1.0) if self.num_steps else 1.0
         return self.initial + (self.final - self.initial) * done
 

@@ -323,13 +323,17 @@ def _argument(binding: str, known: Collection[str]) -> str:
     if owner == "train":
         return f'training={{"{name}": ...}}' if "training" in known else f"train({name}=...)"
     if owner in ("environments", "make", "ReplayBuffer", "RecurrentReplayBuffer"):
-        return f'{owner if owner in ("environments", "make") else "buffer"}={{"{name}": ...}}'
+        group = owner if owner in ("environments", "make") else "buffer"
+        if owner == "make" and "agent" in known:  # such as `offpcc.evaluate`, to which an environment is given
+            return f"env=lambda: offpcc.make(NAME, {name}=...)"
+        return f'{group}={{"{name}": ...}}{"" if group in known else " where the learner is built"}'
     if owner in BY_GIN:
         return f'offpcc.configure(None, "{binding} = ...")'
+    if owner == "build":
+        built = f"{name} where the learner is built, as in offpcc.SAC(env, {name}=...)"
+        return f"{built}, or train(callbacks=...)" if name == "callbacks" else built
     if "algorithm" in known:
         return f'algorithm={{"{name}": ...}}'
-    if owner == "build":
-        return f"{name} where the learner is built, as in offpcc.SAC(env, {name}=...)"
     takes = {"ActorCritic": "SAC", "DeterministicPolicy": "TD3", "Recurrent": "RSAC", "ValueBased": "DQN"}
     return f"{name} of offpcc.{takes.get(owner, owner)}"
 
@@ -389,6 +393,11 @@ ATTRIBUTES = {
     "offpcc.load_learnable": "offpcc.load(FILE)",
     **dict.fromkeys(_offpcc("load_dataset read_dataset"), "offpcc.data.load_dataset(FILE)"),
     "offpcc.algos": "offpcc.SAC and so on build a learner; offpcc.algorithms has the classes",
+    "offpcc.Callback": "offpcc.training.run_fns.Callback",
+    "offpcc.Logger": "offpcc.training.loggers.Logger",
+    "offpcc.Encoder": "offpcc.networks.Encoder",
+    "offpcc.Cell": "offpcc.networks.Cell",
+    "offpcc.UserError": "offpcc.utils.errors.UserError",
     "offpcc.FQE": "offpcc.evaluate_from_data(agent, data)",
     "offpcc.TD3PlusBC": "offpcc.TD3BC(env, dataset=data)",
     "offpcc.DoubleDQN": "offpcc.DQN, whose targets are double ones by default",

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.wrappers import TimeLimit
 
 from offpcc.config import loading
 from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
@@ -36,7 +37,7 @@ from offpcc.envs.faults import UnfitError, locate_env_line
 from offpcc.envs.registration import is_installed, package_of, register_package
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.tasks import atari, minatar
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
     Float32Observation,
@@ -58,6 +59,7 @@ OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
+TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
 INFO = "info"  # the value of make.state for info["state"]
 StateKey = Annotated[str, Rule("a key of Dict observations, or 'info'", lambda value: isinstance(value, str) and value)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
@@ -169,8 +171,7 @@ def make(
             ``render_mode``.
         wrappers: Wrappers to apply in this order, around those that the environment is registered with. They can
             make any environment partially observable, as in ``make.wrappers = [@DropIndices, @Flicker]``.
-        kwargs: Arguments of the environment's constructor, or Gymnasium's ``max_episode_steps``; or those of the
-            function.
+        kwargs: Arguments of the environment's constructor, or of the function; and Gymnasium's ``max_episode_steps``.
         timeout: Maximum seconds of a reset, a step, a rendering (`render`) or the closing wherever offpcc makes these
             calls, in training, tests and commands; None for no limit. Your own calls are not limited. If a call takes
             longer, the run ends with a message; a slow closing only gives the message. In a worker process
@@ -371,6 +372,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
     """Return the environment that a function makes."""
     label = _own_name(function) or "the function"
     mode = given.pop("render_mode", None)
+    time_limit = None if _takes(function, TIME_LIMIT) else given.pop(TIME_LIMIT, None)
     if mode is not None and _takes(function, "render_mode"):
         given = {**given, "render_mode": mode}
     try:
@@ -403,7 +405,25 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
                 f"{label} cannot be rendered as {mode!r}: its environment has the render_mode {env.render_mode!r}; add "
                 f"an argument render_mode, and pass it to the environment"
             )
-    return env
+    if time_limit is None:
+        return env
+    with _closed_on_failure(env):
+        return _with_time_limit(label, env, time_limit)
+
+
+def _with_time_limit(label: str, env: gymnasium.Env[Any, Any], steps: int) -> gymnasium.Env[Any, Any]:
+    """Return the environment with a time limit. One of its own must not be shorter, because it would still hold."""
+    try:
+        limited = TimeLimit(env, steps)
+    except (TypeError, ValueError) as error:
+        raise cannot_be_made(label, error, {TIME_LIMIT: steps}) from error
+    own = [level._max_episode_steps for level in levels(env) if isinstance(level, TimeLimit)]
+    if own and min(own) < steps:
+        raise UnsuitableEnvironment(
+            f"make.kwargs has 'max_episode_steps': {steps}, but the environment of {label} has a time limit of "
+            f"{min(own)} steps; change it inside the function"
+        )
+    return limited
 
 
 def _takes(function: EnvFunction, argument: str) -> bool:

@@ -52,12 +52,17 @@ class Convolutional(Encoder):
         **kwargs: bool,
     ) -> None:
         super().__init__(shape, **kwargs)
+        if not isinstance(shape.observation, DictShape) and len(shape.observation) == 2:
+            raise UserError(
+                f"a convolutional encoder needs images with an axis for channels, but observations have the shape "
+                f"{shape.observation}; add this axis: observations[:, None]"
+            )
         if not has_images(shape.observation):
             entries = isinstance(shape.observation, DictShape)
             raise UnsuitedEncoderError(
                 f"a convolutional encoder needs images, but observations "
                 f"{'are a Dict without images' if entries else f'have the shape {shape.observation}'}: choose an "
-                f"algorithm without convolutions, such as sac or rsac; an image is uint8 with an axis for channels"
+                f"algorithm without convolutions; an image is uint8 with an axis for channels"
             )
         numbers = [len(channels), len(kernels), len(strides)]
         if len(set(numbers)) > 1:

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.components import find_constant
 from offpcc.algorithms.construction import check_actions
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
@@ -276,6 +277,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
         sizes = _buffer_arguments(spec, num_envs=1, frame_stack=1)
         buffer = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
+        if isinstance(algorithm, ValueBased):
+            algorithm.epsilon.rests = True
         imagination = None
         if spec.then_env_steps:
             then = _algorithm_online(spec, algorithm, data, task.observations, task.actions)
@@ -476,7 +479,8 @@ def note_without_data(spec: RunSpec) -> str:
     if spec.dataset is not None or spec.init is not None or not getattr(cls, "is_offline", False):
         return ""
     entry = TABLE.get(spec.algo)
-    online = "sac" if entry is None else spec.algo.replace(entry.algorithm, "sac")
+    online = "dqn" if getattr(cls, "is_discrete", False) else "sac"
+    online = online if entry is None else spec.algo.replace(entry.algorithm, online)
     effect = "" if cls.has_critics else ", whose actions it copies, so it does not improve"
     return (
         f"{spec.algo} is made for recorded data, but no dataset is given, so it learns from its own steps{effect}; "

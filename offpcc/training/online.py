@@ -148,8 +148,10 @@ class OnlinePhase:
             take_over(self.algorithm, before.state_dict(), type(before).__name__, normalizes(before))
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
-        if has_learned and isinstance(algorithm, ValueBased):
-            algorithm.explore_as_trained()
+        if isinstance(algorithm, ValueBased):
+            algorithm.epsilon.rests = False
+            if has_learned:
+                algorithm.explore_as_trained()
         if self.options.exploration_noise is not None:
             name = "action_noise" if hasattr(algorithm, "action_noise") else "noise_scale"
             setattr(algorithm, name, self.options.exploration_noise)

@@ -95,7 +95,8 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         where: where the user named it, for messages.
         folders: other folders to search.
     """
-    for folder in (Path.cwd().resolve(), *folders):
+    searched = [Path.cwd().resolve(), *folders]
+    for folder in searched:
         if folder != PACKAGE and str(folder) not in sys.path:
             sys.path.append(str(folder))
     try:
@@ -106,9 +107,11 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
     except ModuleNotFoundError as error:
         if module.endswith(".py"):
             raise UserError(f"{where}: import {module}: write the module's name without .py: {module[:-3]}") from error
+        places = "in the working directory, beside the config, or installed; install it"
+        if len(searched) == 1:
+            places = "in the working directory or installed; install it, import it in a config beside it"
         raise UserError(
-            f"{where}: import {module}: there is no module {error.name!r} in the working directory, beside the "
-            f"config, or installed; install it, or correct the name"
+            f"{where}: import {module}: there is no module {error.name!r} {places}, or correct the name"
         ) from error
     except signals.ANYTHING as error:
         signals.pass_on(error)

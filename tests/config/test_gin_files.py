@@ -10,6 +10,7 @@ from test_loading import refused, write
 
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS, find_config, read_config, read_text
+from offpcc.utils.errors import UserError
 
 
 def test_a_config_is_found_as_given_from_the_root_and_below_configs(tmp_path, monkeypatch):
@@ -30,6 +31,15 @@ def test_an_include_is_found_beside_its_file(tmp_path, monkeypatch):
     loading.load_gin_config(file, [])
     assert gin.query_parameter("SAC.alpha") == 0.3
     assert gin.query_parameter("ActorCritic.gamma") == 0.99
+
+
+def test_a_missing_module_comes_with_the_places_that_were_searched(tmp_path):
+    file = write(tmp_path / "mine.gin", "import no_such_lab")
+    assert "in the working directory, beside the config, or installed" in refused(file)
+    write(tmp_path / "lab" / "no_such_lab.py", "")
+    other = write(tmp_path / "lab" / "mine.gin", "SAC.alpha = 0.3")
+    with pytest.raises(UserError, match=r"in the working directory or installed; .* import it in a config beside it"):
+        loading.load_gin_config(other, [], modules=["no_such_lab"])
 
 
 def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp_path):

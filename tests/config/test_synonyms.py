@@ -143,3 +143,10 @@ def test_the_constructors_in_hints_for_arguments_exist():
     for name in {key.rpartition(".")[2] for key in SYNONYMS}:
         for dotted in re.findall(r"(?<![\w/.])offpcc(?:\.[A-Za-z_]\w*)+", argument_hint(name)):
             pkgutil.resolve_name(dotted)
+
+
+@pytest.mark.parametrize("name", ["Callback", "Logger", "Encoder", "Cell", "UserError"])
+def test_a_class_that_users_need_is_found_from_the_package(name):
+    with pytest.raises(AttributeError, match=rf"in offpcc: offpcc\.[a-z_.]+\.{name}$") as caught:
+        getattr(offpcc, name)
+    assert pkgutil.resolve_name(str(caught.value).rpartition(" ")[2]).__name__ == name

@@ -242,6 +242,7 @@ def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recw
     assert told[-1].endswith(
         "does not improve; give one with dataset=, or choose an algorithm for learning online, such as rsac"
     )
+    assert all(text.endswith("such as dqn") == text.startswith("d") for text in told)
     assert {one.filename for one in recwarn.list} == {__file__}, "the line that calls build"
     short = ("--config", "test/template_short.gin", "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=10")
     code, out, _ = launch("--env", "pendulum-v0", "--algo", "cql", *short)
@@ -798,6 +799,21 @@ def test_wrappers_without_an_environment_are_warned_of(pendulum_file):
     with pytest.warns(DataWarning, match=r"make\.wrappers has no effect without an environment"):
         learner = build(None, "bc", dataset=pendulum_file, algorithm=TINY)
     assert learner.algorithm.observation_shape == (3,)
+
+
+@pytest.mark.parametrize(("shape", "is_told"), [((24, 24), True), ((1, 24, 24), False), ((3, 4), False)])
+def test_images_without_an_axis_for_channels_are_told(shape, is_told, recwarn):
+    frames = np.random.default_rng(0).integers(0, 256, (20, *shape), np.uint8)
+    ends = np.arange(20) == 19
+    data = Dataset.from_arrays(
+        observations=frames, actions=np.arange(20) % 2, rewards=ends, terminations=ends, truncations=ends & False
+    )
+    build(None, "cdbc" if len(shape) == 3 else "dbc", dataset=data, seed=1)
+    told = "give them an axis for channels: observations[:, None]"
+    assert any(told in str(one.message) for one in recwarn) == is_told
+    if is_told:
+        with pytest.raises(UserError, match=r"the shape \(24, 24\); add this axis: observations\[:, None\]$"):
+            build(None, "cdbc", dataset=data, seed=1)
 
 
 def test_constant_numbers_that_the_agent_sees_are_warned_of():

@@ -274,6 +274,20 @@ def test_arguments_of_the_environment():
         make("Pendulum-v1", kwargs={"gravity": 5.0})
 
 
+def test_a_time_limit_for_what_a_function_makes():
+    env = make(lambda: Silent(VECTOR, ACTIONS), kwargs={"max_episode_steps": 3})
+    env.reset(seed=1)
+    ends = [env.step(np.zeros(2, np.float32))[2:4] for _ in range(3)]
+    assert ends == [(False, False), (False, False), (False, True)]
+    shorter = make(lambda: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": 7})
+    assert shorter.spec.max_episode_steps == 7
+    taken = make(lambda max_episode_steps: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": 7})
+    assert taken.spec.max_episode_steps == 200
+    for steps, fault in ((300, "has a time limit of 200 steps"), (0, "positive"), ("7", "an integer")):
+        with pytest.raises(UnsuitableEnvironment, match=fault):
+            make(lambda: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": steps})
+
+
 def test_a_wrapper_that_does_not_fit_is_named():
     with pytest.raises(UnsuitableEnvironment, match=r"Pendulum-v1 cannot be wrapped by DropIndices: .*indices"):
         make("Pendulum-v1", wrappers=[lambda env: env, gin.get_configurable("DropIndices")])

@@ -96,6 +96,16 @@ def test_a_resumed_run_equals_one_without_a_stop(launch, tmp_path, algo):
     assert 1.0 > first > second > 0.05
 
 
+def test_settings_of_epsilon_without_effect_are_refused(launch, pushes):
+    given = ("--env", "cartpole-v0", "--algo", "dqn", "--config", "test/template_short.gin")
+    ladder = ("--gin", "ValueBased.epsilon_ladder=7")
+    assert "epsilon_ladder has no effect: environments.num_envs is 1" in launch(*given, *ladder)[2]
+    told = launch(*given, "--dataset", pushes, "--gin", "ValueBased.epsilon_steps=50")[2]
+    assert "epsilon_steps has no effect: the agent learns from recorded data, and its epsilon is final_epsilon" in told
+    few = ("train.num_epochs=1", "train.num_steps_per_epoch=20", "train.update_after=10", "environments.num_envs=2")
+    assert launch(*given, *ladder, "--gin", *few)[0] == 0
+
+
 def test_rows_of_recorded_choices_are_one_hot(pushes):
     data = load_dataset(pushes)
     table = data.rows()

@@ -430,6 +430,19 @@ def test_an_agent_that_chooses_by_values_does_not_explore_at_random_again(algo, 
     assert other.algorithm.epsilon() > 0.4 or algo == "dcql", "nothing was learned from the data"
 
 
+@pytest.mark.parametrize("bindings", [(), ("ValueBased.initial_epsilon=1.0",)])
+def test_an_agent_that_learned_from_data_alone_is_not_recorded_at_random(bindings, tmp_path):
+    """Its first epsilon belongs to steps in an environment, of which it made none."""
+    data = offpcc.collect("CartPole-v1", None, 200, seed=0)
+    short = ("ActorCritic.hidden_dims=(8,)", "train.num_steps_per_epoch=20", "train.num_test_episodes_per_epoch=0")
+    offpcc.configure(None, *short, "OfflineToOnline.warm_up_steps=5", *bindings)
+    built = offpcc.build("CartPole-v1", "qrdqn", dataset=data, then_env_steps=40)
+    assert built.algorithm.actor_file()["algorithm"]["arguments"]["final_epsilon"] == 0.05
+    assert built.algorithm.epsilons(2) == pytest.approx([0.05, 0.05])
+    built.train(Loggers([]), num_epochs=0)
+    assert built.algorithm.epsilon() > 0.9
+
+
 @pytest.mark.parametrize(
     ("first", "then", "alpha"),
     [

@@ -1067,6 +1067,13 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
             lambda: offpcc.RunSpec.make("pendulum-v0", "sac", run_id=2),
             "^RunSpec.make takes no argument 'run_id'; in offpcc that is seed$",
         ),
+        (lambda: offpcc.load("saved.pt", callbacks=[print]), r"is callbacks where .*, or train\(callbacks=...\)$"),
+        (lambda: offpcc.load("saved.pt", batch_size=9), r'is buffer=\{"batch_size": ...\} where the learner is built$'),
+        (
+            lambda: offpcc.evaluate(None, "pendulum-v0", max_episode_steps=9),
+            r"is env=lambda: offpcc.make\(NAME, kwargs=...\) \(as in",
+        ),
+        (lambda: offpcc.collect("pendulum-v0", None, wrappers=[]), r"env=lambda: offpcc.make\(NAME, wrappers=...\)$"),
         (lambda: offpcc.build("pendulum-v0", "sac", lr=1.0), r'in offpcc that is algorithm=\{"lr": ...\}$'),
         (lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"), r"SAC takes the environment.*offpcc.CSAC images"),
         (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC images"),

@@ -4,6 +4,7 @@
 """
 
 import copy
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from offpcc.config.bindings import refuse_unknown
 from offpcc.envs.aliases import LIFE_LOST, Array, Info
 from offpcc.envs.registration import concatenate, is_installed, require
 from offpcc.utils.errors import UserError
@@ -230,12 +232,16 @@ def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, 
         arguments: Those of `Atari`; and ``frame_stack``, the number of observations to show together.
 
     Raises:
-        UserError: The spec skips a random number of frames, or `frame_stack` is invalid.
+        UserError: The spec skips a random number of frames, there is no such argument, or `frame_stack` is invalid.
     """
     known, given = {**spec.kwargs}, {**arguments}
     if not isinstance(known.pop("frameskip"), int):
         name = f"{spec.id.removesuffix('-v0').removesuffix('-v4')}NoFrameskip{spec.id[-3:]}"
         raise UserError(f"{spec.id} skips a random number of frames; choose {name}, which skips 4")
+    of_gymnasium = {*inspect.signature(gym.make).parameters, "render_mode"}
+    own = ["frame_stack", *inspect.signature(Atari).parameters]
+    names = [name for name in own if name != "game" and name not in of_gymnasium]
+    refuse_unknown(f"make.kwargs of {spec.id}", [name for name in given if name not in of_gymnasium], names)
     num = given.pop("frame_stack", 4)
     made = copy.copy(spec)
     made.entry_point, made.kwargs = ENTRY_POINT, known

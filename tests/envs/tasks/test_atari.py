@@ -243,6 +243,11 @@ def test_clipped_rewards_are_those_of_learning_alone(algo):
     assert learned(1.0, False)[0] != learned(7.0, False)[0]
 
 
+def test_what_gymnasium_takes_is_passed_on():
+    env = make(BREAKOUT, kwargs={"max_episode_steps": 3}, render_mode="rgb_array")
+    assert env.spec.max_episode_steps == 3 and env.render_mode == "rgb_array"
+
+
 @pytest.mark.parametrize(
     ("name", "kwargs", "message"),
     [
@@ -251,7 +256,8 @@ def test_clipped_rewards_are_those_of_learning_alone(algo):
         (BREAKOUT, {"frame_skip": 0}, "frame_skip = 0; it has to be a whole number, 1 or more"),
         (BREAKOUT, {"frame_stack": 0}, "num must be from 1"),
         (BREAKOUT, {"mode": 7}, "mode = 7; breakout has [0, 4, 8"),
-        (BREAKOUT, {"obs_type": "ram"}, "obs_type"),
+        (BREAKOUT, {"obs_type": "ram"}, "no argument 'obs_type'; the known names are frame_stack, repeat_action_"),
+        (BREAKOUT, {"frameskip": 2}, "no argument 'frameskip'; did you mean frame_skip"),
     ],
 )
 def test_what_there_is_not_is_refused(name, kwargs, message):
