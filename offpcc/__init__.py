@@ -46,12 +46,14 @@ if TYPE_CHECKING:
         train_model,
     )
     from offpcc.training.spec import RunSpec
+    from offpcc.utils.errors import UserError
 
 __all__ = [
     "Agent",
     "Callback",
     "Dataset",
     "RunSpec",
+    "UserError",
     "__version__",
     "build",
     "check",
@@ -81,6 +83,7 @@ _HOMES = {
     "Callback": "offpcc.training.callbacks",
     "Dataset": "offpcc.data.datasets.dataset",
     "RunSpec": "offpcc.training.spec",
+    "UserError": "offpcc.utils.errors",
     "build": "offpcc.training.build",
     "configurable": "offpcc.config.registry",
     "configure": "offpcc.training.experiment",

@@ -145,7 +145,12 @@ def test_the_constructors_in_hints_for_arguments_exist():
             pkgutil.resolve_name(dotted)
 
 
-@pytest.mark.parametrize("name", ["Callback", "Logger", "Encoder", "Cell", "UserError"])
+@pytest.mark.parametrize("name", ["Callback", "UserError"])
+def test_a_class_that_most_programs_need_is_in_the_package(name):
+    assert getattr(offpcc, name).__name__ == name and name in offpcc.__all__
+
+
+@pytest.mark.parametrize("name", ["Logger", "Encoder", "Cell"])
 def test_a_class_that_users_need_is_found_from_the_package(name):
     with pytest.raises(AttributeError, match=rf"in offpcc: offpcc\.[a-z_.]+\.{name}$") as caught:
         getattr(offpcc, name)
