@@ -80,7 +80,7 @@ class Agent:
         seen = algorithm.space_shape if packed is None else f"Dict({', '.join(packed.entries)})"
         return (
             f"<agent: {type(algorithm).__name__} on {algorithm.device}, observations {seen}, actions "
-            f"{self.action_space.shape}>"
+            f"{self.action_space.shape or self.action_space}>"
         )
 
     @explains_calls

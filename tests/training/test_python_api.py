@@ -418,6 +418,8 @@ def test_learners_and_agents_are_printed_in_a_line():
         r"<learner Drift rsac: RecurrentSAC with [\d,]+ parameters on cpu, 0 epochs trained>", repr(learner)
     )
     assert repr(offpcc.Agent(learner.algorithm)) == "<agent: RecurrentSAC on cpu, observations (2,), actions (1,)>"
+    choosing = offpcc.DQN("CartPole-v1").algorithm
+    assert repr(offpcc.Agent(choosing)) == "<agent: DQN on cpu, observations (4,), actions Discrete(2)>"
 
 
 def test_a_hint_in_python_names_the_argument():
