@@ -198,8 +198,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     """
     if algorithm.imagination is None:
         return None
-    bound = loading.bindings_of(ImaginationOptions)
-    given = {name for name, value in bound.items() if value is not None}
+    bound, values = loading.bindings_of(ImaginationOptions), loading.resolve_bindings(ImaginationOptions)
+    given = {name for name in bound if values[name] is not None}  # a macro may be None, too
     plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
     tuned = tuned_pair(plain, data)
     own = dict(algorithm.imagination)
