@@ -13,7 +13,14 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, nearest
-from offpcc.config.hyperparameters import REQUIRED, Hyperparameter, find_configurable, hyperparameters, own_parameters
+from offpcc.config.hyperparameters import (
+    REQUIRED,
+    Hyperparameter,
+    default_text,
+    find_configurable,
+    hyperparameters,
+    own_parameters,
+)
 from offpcc.config.registry import REGISTRY
 from offpcc.data import default_buffer
 from offpcc.networks import Convolutional, PassThrough
@@ -144,10 +151,13 @@ def _of_algorithm(cls: Any) -> Iterator[HyperparameterGroup]:
     for buffer in (x for x in default_buffer(not recurrent, cls.draws_by_priority).__mro__ if x in REGISTRY.values()):
         yield HyperparameterGroup(_title(buffer), hyperparameters(buffer))
     for short in RUN:
-        if short != "Imagination" or cls.imagination is not None:
-            yield HyperparameterGroup(
-                _title(find_configurable(short), short), hyperparameters(find_configurable(short))
-            )
+        if short == "Imagination" and cls.imagination is None:
+            continue
+        owner = find_configurable(short)
+        own = cls.imagination if short == "Imagination" else {}  # an algorithm's values come before the defaults
+        defaults = {f"{short}.{name}": default_text(value) for name, value in own.items()}
+        found = [one._replace(default=defaults.get(one.name, one.default)) for one in hyperparameters(owner)]
+        yield HyperparameterGroup(_title(owner, short), found)
     if cls.imagination is not None:
         for part in (DynamicsModel, ModelTraining):
             yield HyperparameterGroup(_title(part), hyperparameters(part))

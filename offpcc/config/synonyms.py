@@ -324,7 +324,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
         return f'training={{"{name}": ...}}' if "training" in known else f"train({name}=...)"
     if owner in ("environments", "make", "ReplayBuffer", "RecurrentReplayBuffer"):
         group = owner if owner in ("environments", "make") else "buffer"
-        if owner == "make" and "agent" in known:  # such as `offpcc.evaluate`, to which an environment is given
+        if owner == "make" and "env" in known and not {"make", "algorithm"} & {*known}:  # as `evaluate`
             return f"env=lambda: offpcc.make(NAME, {name}=...)"
         return f'{group}={{"{name}": ...}}{"" if group in known else " where the learner is built"}'
     if owner in BY_GIN:

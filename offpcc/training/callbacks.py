@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from offpcc.config.synonyms import CALLBACK_METHODS
@@ -192,9 +192,6 @@ class CallbackList:
         self._all = [as_callback(one) for one in given]
         self.columns = callback_columns(self._all)
         self._returned_false: list[Callback] = []  # those that a message named
-
-    def __iter__(self) -> Iterator[Callback]:
-        return iter(self._all)
 
     def on_start(self, run: Run) -> None:
         """Call `on_start`."""

@@ -108,14 +108,13 @@ Kind = Annotated[str, one_of((ALEATORIC, EPISTEMIC, DEVIATION, DISAGREEMENT))]
 class ImaginationOptions(Settings):
     """Settings of the rollouts in a model, which gin binds as ``Imagination.length`` and so on.
 
-    "Default: the algorithm's" means that algorithms such as ``mopo`` have values of their own. They hold where gin
-    binds nothing, or None.
+    Most algorithms have their own defaults; ``offpcc params mopo`` shows those of MOPO. They hold where gin binds
+    nothing, or None.
 
     Args:
         length: largest number of steps of a rollout. Or a schedule in steps of the run, as in MBPO: with
             ``(20_000, 100_000, 1, 15)`` it grows from 1 to 15 between these steps. With "unbounded", a rollout goes on
-            in the next round until the model terminates it or it passes the threshold; not with memory. Default: the
-            algorithm's.
+            in the next round until the model terminates it or it passes the threshold; not with memory.
         steps_per_update: imagined steps per update of the agent.
         every: updates between two rounds of rollouts.
         capacity: largest number of imagined transitions that are kept; with memory, recorded steps before a rollout
@@ -133,12 +132,12 @@ class ImaginationOptions(Settings):
         uncertainty: over the elites, not over all networks. "aleatoric" is the largest predicted variance, "epistemic"
             the largest distance between the means of two elites, both in units of the data's standard deviations;
             "deviation" is the largest length of an elite's standard deviations, in the data's units (MOPO);
-            "disagreement" is the root mean variance of the elites' means. Default: the algorithm's.
+            "disagreement" is the root mean variance of the elites' means.
         penalty: number c; the reward falls by c times the uncertainty. "range * x" is x times the data's largest reward
             divided by the largest uncertainty over the data; where rewards are negative on average, the smallest one
-            counts. Default: the algorithm's.
+            counts.
         threshold: uncertainty at which a rollout ends. "max * x" is x times the largest one over the data, and
-            "quantile x" a quantile of it. Default: the algorithm's.
+            "quantile x" a quantile of it.
         ends: "terminal" ends a rollout that passes the threshold as a failure, with `end_reward`; "truncated" leaves
             its last step out, and the value after the step before is bootstrapped. Default: "terminal", in NEUBAY
             "truncated".
@@ -198,8 +197,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     """
     if algorithm.imagination is None:
         return None
-    bound = loading.bindings_of(ImaginationOptions)
-    given = {name for name, value in bound.items() if value is not None}
+    bound, values = loading.bindings_of(ImaginationOptions), loading.resolve_bindings(ImaginationOptions)
+    given = {name for name in bound if values[name] is not None}  # a macro may be None, too
     plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
     tuned = tuned_pair(plain, data)
     own = dict(algorithm.imagination)

@@ -70,6 +70,13 @@ def test_a_parameter_has_default_meaning_and_range(launch):
     assert "  train.num_epochs   (required)" in out
 
 
+def test_the_defaults_of_rollouts_are_those_of_the_algorithm(launch):
+    for algo, length, penalty in (("mopo", "5", "1.0"), ("mbpo", "1", "None"), ("rmorel", "10", "None")):
+        found = shown(launch, algo)
+        assert [found[f"Imagination.{name}"]["default"] for name in ("length", "penalty")] == [length, penalty]
+    assert "Imagination.length" not in shown(launch, "sac")
+
+
 def test_the_argument_in_python_is_told(launch):
     out = launch("params", "rsac")[1]
     assert out.endswith("it is an argument: offpcc.RecurrentSAC(ENV, alpha=1.0).\n")

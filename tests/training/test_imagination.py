@@ -396,6 +396,17 @@ def test_a_mode_takes_the_pair_of_its_data():
     assert (found.length, found.threshold, found.penalty) == (10, 2.0, None)
 
 
+@pytest.mark.parametrize("none", ["None", "%nothing"])
+@pytest.mark.parametrize("algo", ["mopo", "neubay"])
+def test_a_binding_of_none_leaves_the_algorithms_setting(algo, none):
+    names = ("length", "penalty", "threshold", "real_share", "uncertainty", "ends", "one_member")
+    expected = imagination_options(ALGORITHMS[algo], algo, "x")
+    offpcc.configure(None, "nothing = None", *(f"Imagination.{name} = {none}" for name in names))
+    assert imagination_options(ALGORITHMS[algo], algo, "x") == expected
+    offpcc.configure(None, "few = 7", "Imagination.length = %few")
+    assert imagination_options(ALGORITHMS[algo], algo, "x").length == 7
+
+
 @pytest.mark.parametrize(
     ("bindings", "words"),
     [
