@@ -355,7 +355,7 @@ def test_many_images_have_channels_last_in_memory_and_the_same_features_and_grad
 
 
 def test_vectors_into_convolutions_are_refused():
-    with pytest.raises(UserError, match=r"\(3,\).*such as sac"):
+    with pytest.raises(UserError, match=r"\(3,\): choose an algorithm without convolutions"):
         Convolutional(InputShape((3,), 1))
 
 
