@@ -27,16 +27,16 @@ class EpsilonGreedy:
         num_steps: number of steps.
 
     Attributes:
-        rests: whether the agent learns from recorded data, and takes no steps. The share is `final` then, because it is
-            that of an agent that has learned.
+        is_offline: whether the agent learns from recorded data, and takes no steps. The share is `final` then, because
+            it is that of an agent that has learned.
     """
 
     def __init__(self, initial: float, final: float, num_steps: int) -> None:
-        self.initial, self.final, self.num_steps, self.taken, self.rests = initial, final, num_steps, 0, False
+        self.initial, self.final, self.num_steps, self.taken, self.is_offline = initial, final, num_steps, 0, False
 
     def __call__(self) -> float:
         """Return the share now."""
-        if self.rests:
+        if self.is_offline:
             return self.final
         done = min(self.taken / self.num_steps, 1.0) if self.num_steps else 1.0
         return self.initial + (self.final - self.initial) * done

@@ -278,7 +278,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
         buffer = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
         _learn_from(data, algorithm, buffer)
         if isinstance(algorithm, ValueBased):
-            algorithm.epsilon.rests = True
+            algorithm.epsilon.is_offline = True
         imagination = None
         if spec.then_env_steps:
             then = _algorithm_online(spec, algorithm, data, task.observations, task.actions)

@@ -149,7 +149,7 @@ class OnlinePhase:
         algorithm = self.algorithm
         algorithm.begin_online(self.options.keep_moments)
         if isinstance(algorithm, ValueBased):
-            algorithm.epsilon.rests = False
+            algorithm.epsilon.is_offline = False
             if has_learned:
                 algorithm.explore_as_trained()
         if self.options.exploration_noise is not None:

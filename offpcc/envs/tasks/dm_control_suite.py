@@ -166,18 +166,23 @@ class DMControlImage(DMControl):
         return grey[np.newaxis]
 
 
-def _cartpole(task: str) -> tuple[Environment, ...]:
-    full = Environment(
-        name=f"dmc-cartpole-{task}-v0",
-        family=f"dmc-cartpole-{task}",
+def _task(domain: str, task: str, size: int, action_size: int, action_repeat: int = 2) -> Environment:
+    """Return the row of a task that shows all `size` numbers of its observation."""
+    return Environment(
+        name=f"dmc-{domain}-{task}-v0",
+        family=f"dmc-{domain}-{task}",
         hidden="nothing",
         entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
-        max_episode_steps=200,
-        observation_shape=(5,),
-        action_size=1,
-        kwargs={"domain": "cartpole", "task": task, "action_repeat": 5},
+        max_episode_steps=1000 // action_repeat,
+        observation_shape=(size,),
+        action_size=action_size,
+        kwargs={"domain": domain, "task": task, "action_repeat": action_repeat},
         package=PACKAGE,
     )
+
+
+def _cartpole(task: str) -> tuple[Environment, ...]:
+    full = _task("cartpole", task, 5, action_size=1, action_repeat=5)
     p, v, a = keep(0, 1, 2), keep(3, 4), PREVIOUS_ACTION
     return (
         full,
@@ -195,16 +200,13 @@ def _images(domain: str, task: str, action_size: int) -> tuple[Environment, ...]
 
 
 def _image(domain: str, task: str, action_size: int) -> Environment:
-    return Environment(
+    return replace(
+        _task(domain, task, 0, action_size),
         name=f"dmc-{domain}-{task}-img-v0",
         family=f"dmc-{domain}-{task}-img",
         hidden="velocities; positions shown as an image",
         entry_point="offpcc.envs.tasks.dm_control_suite:DMControlImage",
-        max_episode_steps=500,
         observation_shape=(1, 84, 84),
-        action_size=action_size,
-        kwargs={"domain": domain, "task": task, "action_repeat": 2},
-        package=PACKAGE,
     )
 
 
@@ -228,20 +230,10 @@ def _suite(domain: str, tasks: str, action_size: int, *parts: int) -> Iterator[E
     sizes = [abs(part) for part in parts]
     ends = list(accumulate(sizes))
     kept = [i for part, end in zip(parts, ends, strict=True) if part > 0 for i in range(end - part, end)]
+    known = {row.name for row in ENVIRONMENTS}
     for task in tasks.split():
-        full = Environment(
-            name=f"dmc-{domain}-{task}-v0",
-            family=f"dmc-{domain}-{task}",
-            hidden="nothing",
-            entry_point="offpcc.envs.tasks.dm_control_suite:DMControl",
-            max_episode_steps=500,
-            observation_shape=(sum(sizes),),
-            action_size=action_size,
-            kwargs={"domain": domain, "task": task, "action_repeat": 2},
-            package=PACKAGE,
-        )
+        full = _task(domain, task, sum(sizes), action_size)
         positions = full.variant("-p", "velocities", (len(kept),), keep(*kept))
-        known = {row.name for row in ENVIRONMENTS}
         yield from (row for row in (full, positions, _image(domain, task, action_size)) if row.name not in known)
 
 
