@@ -31,6 +31,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.process_guard import MisuseError, ProcessGuard
+from offpcc.utils.spaces import OneHot
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
@@ -203,7 +204,10 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         if self._is_rendering:
             moment = f"when it was rendered, after step {self._length:,} of {episode}"
         elif self._action is not None:
-            action = np.array2string(np.asarray(self._action), precision=4, threshold=8, max_line_width=sys.maxsize)
+            space, action = self.env.action_space, np.asarray(self._action)
+            if isinstance(space, OneHot):  # the number that the environment gets
+                action = space.discrete.start + action.argmax()
+            action = np.array2string(action, precision=4, threshold=8, max_line_width=sys.maxsize)
             moment = f"in step {self._length:,} of {episode}, on the action {action}"
         return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
 

@@ -372,7 +372,9 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
     """Return the environment that a function makes."""
     label = _own_name(function) or "the function"
     mode = given.pop("render_mode", None)
-    time_limit = None if _takes(function, TIME_LIMIT) else given.pop(TIME_LIMIT, None)
+    time_limit = given.get(TIME_LIMIT)
+    if not _takes(function, TIME_LIMIT):
+        given.pop(TIME_LIMIT, None)
     if mode is not None and _takes(function, "render_mode"):
         given = {**given, "render_mode": mode}
     try:
@@ -405,14 +407,19 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
                 f"{label} cannot be rendered as {mode!r}: its environment has the render_mode {env.render_mode!r}; add "
                 f"an argument render_mode, and pass it to the environment"
             )
-    if time_limit is None:
+    if time_limit is None or TIME_LIMIT in _parameters(function):
         return env
     with _closed_on_failure(env):
         return _with_time_limit(label, env, time_limit)
 
 
 def _with_time_limit(label: str, env: gymnasium.Env[Any, Any], steps: int) -> gymnasium.Env[Any, Any]:
-    """Return the environment with a time limit. One of its own must not be shorter, because it would still hold."""
+    """Return the environment with a time limit. One of its own must not be shorter, because it would still hold.
+
+    A function with ``**kwargs`` may have set the limit, or ignored it.
+    """
+    if any(isinstance(level, TimeLimit) and level._max_episode_steps == steps for level in levels(env)):
+        return env
     try:
         limited = TimeLimit(env, steps)
     except (TypeError, ValueError) as error:
@@ -427,11 +434,15 @@ def _with_time_limit(label: str, env: gymnasium.Env[Any, Any], steps: int) -> gy
 
 
 def _takes(function: EnvFunction, argument: str) -> bool:
-    try:
-        declared = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some C functions have no signature
-        return False
+    declared = _parameters(function)
     return argument in declared or any(one.kind is one.VAR_KEYWORD for one in declared.values())
+
+
+def _parameters(function: EnvFunction) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some C functions have no signature
+        return {}
 
 
 def _own_name(function: EnvFunction) -> str | None:

@@ -9,9 +9,11 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from gymnasium.wrappers import TimeLimit
 
 import offpcc
 from offpcc.envs.make import UnsuitableEnvironment, env_options, make
+from offpcc.envs.wrapper_chain import levels
 from offpcc.utils.errors import UserError
 
 VECTOR = Box(-1, 1, (3,), np.float32)
@@ -283,6 +285,10 @@ def test_a_time_limit_for_what_a_function_makes():
     assert shorter.spec.max_episode_steps == 7
     taken = make(lambda max_episode_steps: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": 7})
     assert taken.spec.max_episode_steps == 200
+    ignored = make(lambda **_: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": 7})
+    assert ignored.spec.max_episode_steps == 7
+    passed_on = make(lambda **given: gymnasium.make("Pendulum-v1", **given), kwargs={"max_episode_steps": 7})
+    assert [level._max_episode_steps for level in levels(passed_on) if isinstance(level, TimeLimit)] == [7]
     for steps, fault in ((300, "has a time limit of 200 steps"), (0, "positive"), ("7", "an integer")):
         with pytest.raises(UnsuitableEnvironment, match=fault):
             make(lambda: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": steps})

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, ending_its_process, walk
 
 from offpcc.envs.faults import EnvironmentFault
@@ -354,3 +354,23 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout):
         env_options()
     with pytest.raises(UserError, match=r"make\.timeout is"):
         make("pendulum-p-v0", timeout=timeout)
+
+
+def test_a_fault_names_the_discrete_action_that_the_environment_got():
+    class Breaks(gymnasium.Env):
+        observation_space, action_space = Box(-1, 1, (2,)), Discrete(3, start=5)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            raise ValueError("broken")
+
+    guard = Guard(make(Breaks, scale_actions=True), "")
+    try:
+        guard.reset(seed=3)
+        with pytest.raises(EnvironmentFault, match=r"on the action 6; "):
+            guard.step(np.array([0, 1, 0], np.float32))
+    finally:
+        guard.release()
