@@ -23,7 +23,7 @@ import torch
 import offpcc
 from benchmarks.machine import in_words, machine, versions
 from offpcc.cli.evaluate_from_data import MOST_CHOSEN, measure_returns
-from offpcc.training.policy_evaluation import rank_correlation, regret_at
+from offpcc.training.analysis.run_statistics import rank_correlation, regret_at
 from offpcc.training.spec import configured_make
 
 GAMMA = 0.95  # rewards after the pendulum's 200 steps then weigh 0.004 %

@@ -45,9 +45,9 @@ from offpcc.config.hyperparameters import (
 from offpcc.config.registry import REGISTRY
 from offpcc.envs import ENVIRONMENTS, LISTED
 from offpcc.networks.numpy_inference import LAYERS
-from offpcc.training import model_training  # noqa: F401 (registers its classes)
 from offpcc.training.comparison import MAY_CHANGE
-from offpcc.training.imagination import stat_names
+from offpcc.training.models import training  # noqa: F401 (registers its classes)
+from offpcc.training.models.imagination import stat_names
 from offpcc.utils.edited import PACKAGE, digest
 
 assert offpcc.configure  # its import registers all that gin configures

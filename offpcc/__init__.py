@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from offpcc.training.experiment import configure
     from offpcc.training.export import export
     from offpcc.training.fit import fit
-    from offpcc.training.model_files import load_model
+    from offpcc.training.models.files import load_model
     from offpcc.training.results import (
         check,
         check_env,
@@ -90,7 +90,7 @@ _HOMES = {
     "export": "offpcc.training.export",
     "fit": "offpcc.training.fit",
     "load": "offpcc.training.checkpoint",
-    "load_model": "offpcc.training.model_files",
+    "load_model": "offpcc.training.models.files",
     "make": "offpcc.envs.make",
     **dict.fromkeys(("check", "check_env", "check_memory", "check_model", "collect"), "offpcc.training.results"),
     **dict.fromkeys(("evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"),

@@ -33,7 +33,7 @@ import imageio.v2 as imageio
 
 from offpcc.algorithms.agent import load_actor
 from offpcc.config.loading import values
-from offpcc.training.run_tables import read_progress
+from offpcc.training.analysis.run_tables import read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = (sys.executable, str(ROOT / "offpcc" / "launch.py"))

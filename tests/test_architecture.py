@@ -93,7 +93,7 @@ READS_ALL = {"loading.operative", "loading.current"}
 MAY_READ = {  # what makes a spec, what builds from it, and commands and functions that train nothing
     "envs/make.py",  # `env_options`
     "training/spec.py",
-    "training/imagination.py",  # `imagination_options`
+    "training/models/imagination.py",  # `imagination_options`
     "training/checkpoint.py",  # `load`
     "training/build.py",
     "training/experiment.py",

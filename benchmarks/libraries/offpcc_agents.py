@@ -33,7 +33,7 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.offline import read
 from offpcc.networks import Recurrent, Residual
 from offpcc.training.loggers import Loggers
-from offpcc.training.model_training import ModelFit, ModelTraining
+from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.system import keep_freed_memory
 

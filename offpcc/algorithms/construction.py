@@ -212,7 +212,7 @@ class Construction:
     reads_next_actions = False  # whether updates need `Batch.next_actions`
     reads_returns = False  # whether updates need `Batch.returns_to_go`
     draws_by_priority: ClassVar[bool] = False  # whether its default buffer is a prioritised one
-    # Defaults of `offpcc.training.imagination` for algorithms that learn from a model; None for those that do not.
+    # Defaults of `Imagination` for algorithms that learn from a model; None for those that do not.
     imagination: Mapping[str, Any] | None = None
     trains_model = False  # whether the model may be trained during a run in an environment
     needs_recorded = False  # whether each batch in a model needs real rows

@@ -1,7 +1,8 @@
 """Model-Based Policy Optimization, Janner et al. 2019 (arXiv:1906.08253), algorithm 2: SAC that also learns in a model.
 
 An ensemble learns the environment from the replay buffer. From states of the buffer, the policy plays short rollouts in
-it. Most of each batch is imagined. `Imagination` (`offpcc.training.imagination`) has the settings of the rollouts.
+it. Most of each batch is imagined. `Imagination` (`offpcc.training.models.imagination`) has the settings of the
+rollouts.
 
 Differs from the authors' code:
 

@@ -3,8 +3,8 @@
 The uncertainty is aleatoric (the largest predicted variance) or epistemic (the largest distance between two elites'
 means). It lowers the reward (penalty), or ends an imagined episode as a failure (partitioning). For D4RL's names of
 data, the length of rollouts and the coefficient or threshold are those that the repository tuned
-(`offpcc.training.tuned_rollouts`). For other data, the coefficient is the middle of its search range, and the threshold
-the 0.99 quantile over the data.
+(`offpcc.training.models.tuned_rollouts`). For other data, the coefficient is the middle of its search range, and the
+threshold the 0.99 quantile over the data.
 
 Differs from its code:
 

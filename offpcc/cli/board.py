@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.envs.faults import FILE as ENVIRONMENT_FAULTS
+from offpcc.training.analysis.run_tables import NoRunsError, Progress, find_runs, read_progress
 from offpcc.training.comparison import differing, settings_of_run
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import NoRunsError, Progress, find_runs, read_progress
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular

@@ -35,20 +35,20 @@ from offpcc.envs.make import env_options, simulator_version
 from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
 from offpcc.envs.tasks import atari, dm_control_suite
+from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
+from offpcc.training.analysis.run_tables import groups_of, labels_of, losses_at_switch
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
 from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, return_decimals
-from offpcc.training.model_files import load_model
-from offpcc.training.model_quality import model_quality
+from offpcc.training.models.files import load_model
+from offpcc.training.models.quality import model_quality
 from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import groups_of, labels_of, losses_at_switch
-from offpcc.training.seed_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line

@@ -14,11 +14,12 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
 
 from offpcc.algorithms import ActorCritic
+from offpcc.training.analysis.policy_evaluation import Discounting, ValueEstimate
+from offpcc.training.analysis.run_statistics import rank_correlation, regret_at
+from offpcc.training.analysis.run_tables import find_runs
 from offpcc.training.evaluation import MakeAnyEnv, evaluate_actor
 from offpcc.training.loggers.console import format_time_left, standard_console, started
-from offpcc.training.policy_evaluation import Discounting, ValueEstimate, rank_correlation, regret_at
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import find_runs
 from offpcc.utils.errors import UserError
 
 MOST_CHOSEN = (1, 3, 5)  # k of regret@k

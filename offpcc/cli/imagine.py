@@ -30,9 +30,9 @@ from offpcc.envs.guard import opened
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import ActionScale
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.model_files import load_model
-from offpcc.training.model_quality import check_model_fits_data
-from offpcc.training.rollouts import ImaginedEpisodes
+from offpcc.training.models.files import load_model
+from offpcc.training.models.quality import check_model_fits_data
+from offpcc.training.models.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError

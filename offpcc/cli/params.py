@@ -29,7 +29,7 @@ from offpcc.networks.cells import CELLS
 from offpcc.training import (
     experiment,  # noqa: F401 (it registers all that gin configures)
 )
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.spec import has_memory
 from offpcc.utils.errors import UserError
 

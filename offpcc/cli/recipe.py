@@ -32,10 +32,10 @@ from offpcc.data.datasets.minari import check_id
 from offpcc.data.recording.hdf5_writer import read_finished
 from offpcc.data.recording.minari_writer import check_new_minari, minari_folder, write_minari
 from offpcc.envs.guard import opened
+from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.callbacks import Callback, Run
 from offpcc.training.fit import fit
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import read_progress
 from offpcc.training.spec import RunSpec, choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError

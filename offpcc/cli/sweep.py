@@ -26,6 +26,7 @@ from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import connected, run_on_ray
 from offpcc.cli.train import find_folder, make_spec, run_train
 from offpcc.config import loading
+from offpcc.training.analysis.run_tables import cut, read_progress
 from offpcc.training.comparison import (
     NOT_LEARNED_FROM,
     are_same,
@@ -37,7 +38,6 @@ from offpcc.training.comparison import (
 from offpcc.training.fit import plan_run
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import cut, read_progress
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text

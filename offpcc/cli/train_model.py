@@ -17,8 +17,8 @@ from offpcc.data.offline import DatasetOptions, read
 from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures)
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.model_files import fit_model, unfinished_model
-from offpcc.training.model_training import ModelTraining, describe_spread
+from offpcc.training.models.files import fit_model, unfinished_model
+from offpcc.training.models.training import ModelTraining, describe_spread
 from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
 
 print_line = functools.partial(print, flush=True)

@@ -206,9 +206,9 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         elif self._action is not None:
             space, action = self.env.action_space, np.asarray(self._action)
             if isinstance(space, OneHot):  # the number that the environment gets
-                action = space.discrete.start + action.argmax()
-            action = np.array2string(action, precision=4, threshold=8, max_line_width=sys.maxsize)
-            moment = f"in step {self._length:,} of {episode}, on the action {action}"
+                action = np.asarray(space.discrete.start + action.argmax())
+            shown = np.array2string(action, precision=4, threshold=8, max_line_width=sys.maxsize)
+            moment = f"in step {self._length:,} of {episode}, on the action {shown}"
         return EnvironmentFault(f"{name} ({self._which})" if self._which else name, what, moment, remedy, cause)
 
     def _on_hang(self, stack: StackSummary) -> int:

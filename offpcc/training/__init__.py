@@ -1,4 +1,4 @@
-"""Training: the loop, its environments and tests, checkpoints, run folders, loggers and plots."""
+"""Training: the loop, its environments and tests, checkpoints, run folders, loggers, models, analysis."""
 
 from typing import Any
 

@@ -48,11 +48,10 @@ from offpcc.networks.sequences import reads_previous
 from offpcc.training.callbacks import as_callback
 from offpcc.training.evaluation import Evaluation, MakeAnyEnv
 from offpcc.training.experiment import ActionSpace, Experiment
-from offpcc.training.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
-from offpcc.training.model_files import (
+from offpcc.training.models.files import (
     check_model_of,
     check_same_settings,
     find_or_train,
@@ -60,7 +59,8 @@ from offpcc.training.model_files import (
     load_with_content,
     untrained_model,
 )
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.imagination import Imagination, imagined_capacity, stat_names
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import OnlinePhase, check_take_over
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import columns_of

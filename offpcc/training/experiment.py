@@ -37,11 +37,11 @@ from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import opened
 from offpcc.training.callbacks import AnyCallback, Callback, as_callback, callback_columns
 from offpcc.training.evaluation import Evaluation
-from offpcc.training.imagination import Imagination
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop, explain_early_end
+from offpcc.training.models.imagination import Imagination
 from offpcc.training.online import OnlinePhase, check_begins_online, normalizes
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,

@@ -37,6 +37,7 @@ from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.make import CannotBeDrawn
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
+from offpcc.training.analysis.plotting import plot_run
 from offpcc.training.build import (
     arguments_of,
     build_run,
@@ -62,7 +63,6 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.loggers.csv_logger import joined_columns, table_text
-from offpcc.training.plotting import plot_run
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record

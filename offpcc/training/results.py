@@ -51,22 +51,22 @@ from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
 from offpcc.envs.wrappers import ActionIndex, ActionScale, raw_actions, scale_of
 from offpcc.networks.noise import Noise
+from offpcc.training.analysis.grid_plot import plot_grid
+from offpcc.training.analysis.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
+from offpcc.training.analysis.plotting import plot_runs
+from offpcc.training.analysis.policy_evaluation import ValueEstimate, estimate_value
+from offpcc.training.analysis.report import make_report
+from offpcc.training.analysis.report_figure import draw_report
+from offpcc.training.analysis.run_statistics import mean_interval
+from offpcc.training.analysis.run_tables import Curve, Summary, curve_of, find_runs, read_progress
 from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview
-from offpcc.training.grid_plot import plot_grid
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
-from offpcc.training.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
-from offpcc.training.model_files import fit_model, load_model, unfinished_model
-from offpcc.training.model_quality import Quality, model_quality
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.files import fit_model, load_model, unfinished_model
+from offpcc.training.models.quality import Quality, model_quality
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import Loss, loss_at_switch
-from offpcc.training.plotting import plot_runs
-from offpcc.training.policy_evaluation import ValueEstimate, estimate_value
-from offpcc.training.report import make_report
-from offpcc.training.report_figure import draw_report
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import Curve, Summary, curve_of, find_runs, read_progress
-from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import Arguments, check_steps, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python
@@ -703,7 +703,7 @@ def report(
 ) -> dict[str, Any]:
     """Compare runs over seeds, algorithms and tasks, as ``offpcc report`` does, and return all values.
 
-    The statistics are those of Agarwal et al. 2021 (arXiv:2108.13264); see `offpcc.training.seed_statistics`.
+    The statistics are those of Agarwal et al. 2021 (arXiv:2108.13264); see `offpcc.training.analysis.run_statistics`.
 
     Args:
         folders: folders of runs, algorithms or environments, or one of them.

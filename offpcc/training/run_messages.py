@@ -17,6 +17,7 @@ from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
+from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import (
     check_context_length,
     note_without_data,
@@ -31,7 +32,6 @@ from offpcc.training.run_fns import (
     explain_no_updates,
     planned_updates,
 )
-from offpcc.training.run_tables import read_progress
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 from offpcc.utils.system import available_bytes

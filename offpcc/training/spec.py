@@ -45,10 +45,10 @@ from offpcc.envs.make import make as make_environment
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.networks import Recurrent
 from offpcc.training.callbacks import AnyCallback, Callback
-from offpcc.training.imagination import ImaginationOptions, imagination_options
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers import Logger, check_installed, tracking_wanted
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.imagination import ImaginationOptions, imagination_options
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import DEFAULT_ENV_STEPS, AnyAlgorithm, OnlineOptions, check_begins_online
 from offpcc.training.run_fns import TRAIN_SETTINGS, check_num_epochs, check_settings, train
 from offpcc.utils.errors import UserError, for_python, print_to_stderr

@@ -9,7 +9,7 @@ from offpcc.algorithms.variants import TABLE
 from offpcc.cli.messages import DEFAULTS, TrainOptions, default_config
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
-from offpcc.training.run_tables import read_progress
+from offpcc.training.analysis.run_tables import read_progress
 
 FEW = (*[one for one in QUICK if "updates" not in one], "train.num_epochs=1", "train.updates_per_step=0.02")
 KINDS = {"vectors", "memory", "images", "recorded"}

@@ -10,7 +10,7 @@ from conftest import run_folder
 
 from offpcc.cli import evaluate_from_data as values
 from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics, print_values, showing_updates
-from offpcc.training.policy_evaluation import ValueEstimate, bounds_of_values
+from offpcc.training.analysis.policy_evaluation import ValueEstimate, bounds_of_values
 
 FEW = ("--fqe_updates", 3, "--num_envs", 2)
 

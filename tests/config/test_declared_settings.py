@@ -13,7 +13,7 @@ from offpcc.config.validation import PositiveInteger, rules_of
 from offpcc.data.offline import DatasetOptions
 from offpcc.envs.make import EnvOptions
 from offpcc.envs.wrappers import DropIndices
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import OnlineOptions
 from offpcc.training.spec import CheckpointOptions, PartOptions
 from offpcc.utils.errors import UserError

@@ -62,7 +62,7 @@ from offpcc.data import (
 )
 from offpcc.networks import Convolutional, Encoder, Identity, InputShape, PassThrough, Recurrent, Residual
 from offpcc.networks.cells import GPT, LRU, LSTM, Cell, Concat, MinGRU
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.run_fns import check_settings, train
 from offpcc.utils.errors import UserError
 

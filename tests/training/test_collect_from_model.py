@@ -15,7 +15,7 @@ from offpcc.core import Step
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import Ending
 from offpcc.launch import main
-from offpcc.training.rollouts import ImaginedEpisodes, remember
+from offpcc.training.models.rollouts import ImaginedEpisodes, remember
 
 
 class Remembering:

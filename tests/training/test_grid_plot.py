@@ -8,8 +8,8 @@ from test_plotting import assert_picture, write_run
 
 import offpcc
 from offpcc.envs.d4rl.catalog import normalized_score
-from offpcc.training import grid_plot
-from offpcc.training.grid_plot import averaged
+from offpcc.training.analysis import grid_plot
+from offpcc.training.analysis.grid_plot import averaged
 from offpcc.utils.errors import UserError
 
 RETURNS = {"mopo": [[100.0, 900.0, 1700.0], [300.0, 1100.0, 1500.0]], "bc": [[200.0, 400.0, 600.0]]}

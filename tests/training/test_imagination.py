@@ -21,11 +21,11 @@ from offpcc.data.offline import read
 from offpcc.networks import Recurrent
 from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
-from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options
-from offpcc.training.model_files import load_model
-from offpcc.training.model_training import ModelFit, ModelTraining
+from offpcc.training.models.files import load_model
+from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options
+from offpcc.training.models.training import ModelFit, ModelTraining
+from offpcc.training.models.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.training.spec import model_settings
-from offpcc.training.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 

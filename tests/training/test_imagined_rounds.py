@@ -15,11 +15,11 @@ from offpcc.data import Dataset, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
 from offpcc.networks.noise import Noise
-from offpcc.training import model_files
-from offpcc.training.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
 from offpcc.training.metrics import Loop
-from offpcc.training.model_files import find_or_train, fingerprint
-from offpcc.training.model_training import ModelTraining
+from offpcc.training.models import files as model_files
+from offpcc.training.models.files import find_or_train, fingerprint
+from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options, imagined_capacity
+from offpcc.training.models.training import ModelTraining
 from offpcc.training.spec import data_name
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError

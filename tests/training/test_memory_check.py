@@ -15,7 +15,7 @@ from gymnasium import spaces
 import offpcc
 from offpcc.cli.main import main
 from offpcc.networks.cells import CELLS
-from offpcc.training.memory_check import measure_memory
+from offpcc.training.analysis.memory_check import measure_memory
 from offpcc.utils.errors import UserError
 
 ZOO = Path(__file__).parents[2] / "results" / "zoo"

@@ -17,11 +17,11 @@ from offpcc.data.offline import read
 from offpcc.envs.termination import find_rule
 from offpcc.launch import main
 from offpcc.networks.gaussian_ensemble import MANY_ROWS
-from offpcc.training import model_quality as model_quality_module
-from offpcc.training.model_files import announce, build_model, load_model, model_of, read_model, save_model
-from offpcc.training.model_quality import format_quality, model_quality
-from offpcc.training.model_training import ModelFit, ModelTraining, Transitions
-from offpcc.training.policy_evaluation import rank_correlation
+from offpcc.training.analysis.run_statistics import rank_correlation
+from offpcc.training.models import quality as model_quality_module
+from offpcc.training.models.files import announce, build_model, load_model, model_of, read_model, save_model
+from offpcc.training.models.quality import format_quality, model_quality
+from offpcc.training.models.training import ModelFit, ModelTraining, Transitions
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.tensor_files import write_tensors

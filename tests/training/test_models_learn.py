@@ -7,7 +7,7 @@ import pytest
 import offpcc
 from offpcc.data import Dataset
 from offpcc.training.loggers import Loggers
-from offpcc.training.model_training import Transitions, as_tensor
+from offpcc.training.models.training import Transitions, as_tensor
 
 SMALL_MODEL = (
     "DynamicsModel.hidden_dims=(64,64)",

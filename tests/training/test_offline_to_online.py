@@ -24,13 +24,13 @@ from offpcc.config.registry import from_specification
 from offpcc.core import PackedDict, Step
 from offpcc.data import ReplayBuffer
 from offpcc.networks.layers import EnsembleLayerNorm
+from offpcc.training.analysis.plotting import plot_run
+from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, take_networks
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
-from offpcc.training.plotting import plot_run
-from offpcc.training.run_tables import read_progress
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 

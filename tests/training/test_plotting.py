@@ -5,9 +5,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from offpcc.training import plotting
-from offpcc.training.plotting import plot_run, plot_runs
-from offpcc.training.run_tables import NoRunsError
+from offpcc.training.analysis import plotting
+from offpcc.training.analysis.plotting import plot_run, plot_runs
+from offpcc.training.analysis.run_tables import NoRunsError
 from offpcc.utils.errors import UserError
 
 COLUMNS = "epoch,step,train/return,test/return,test/return_std\n"
@@ -27,11 +27,13 @@ def write_run(folder, returns, steps_per_epoch=1000):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are saved."""
-    import offpcc.training.plotting
+    import offpcc.training.analysis.plotting
 
-    found, save = [], offpcc.training.plotting.save_figure
+    found, save = [], offpcc.training.analysis.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save_figure", lambda figure, file: (found.append(figure), save(figure, file))
+        offpcc.training.analysis.plotting,
+        "save_figure",
+        lambda figure, file: (found.append(figure), save(figure, file)),
     )
     return found
 
@@ -80,12 +82,14 @@ def test_plot_run_without_training_or_std_columns(tmp_path):
 
 
 def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, monkeypatch):
-    import offpcc.training.plotting
+    import offpcc.training.analysis.plotting
 
     figures = []
-    save = offpcc.training.plotting.save_figure
+    save = offpcc.training.analysis.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save_figure", lambda figure, file: (figures.append(figure), save(figure, file))
+        offpcc.training.analysis.plotting,
+        "save_figure",
+        lambda figure, file: (figures.append(figure), save(figure, file)),
     )
     run = write_run(tmp_path / "Pendulum-v1" / "sac" / "3", [1.0, None, 5.0])
     plot_run(run, tmp_path / "curve.png")
@@ -100,10 +104,10 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
 
 
 def test_a_long_title_has_lines_that_fit_the_panel(tmp_path, monkeypatch):
-    import offpcc.training.plotting
+    import offpcc.training.analysis.plotting
 
     figures = []
-    monkeypatch.setattr(offpcc.training.plotting, "save_figure", lambda figure, file: figures.append(figure))
+    monkeypatch.setattr(offpcc.training.analysis.plotting, "save_figure", lambda figure, file: figures.append(figure))
     label = "water-maze-simple-pomdp-v0_from_water_maze_replay_then_online"
     write_run(tmp_path / label / "rcalql" / "1", [1.0, 5.0])
     plot_runs([tmp_path / label], tmp_path / "curves.png")
@@ -120,12 +124,14 @@ def test_a_title_has_six_lines_at_most(name):
 
 
 def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
-    import offpcc.training.plotting
+    import offpcc.training.analysis.plotting
 
     figures = []
-    save = offpcc.training.plotting.save_figure
+    save = offpcc.training.analysis.plotting.save_figure
     monkeypatch.setattr(
-        offpcc.training.plotting, "save_figure", lambda figure, file: (figures.append(figure), save(figure, file))
+        offpcc.training.analysis.plotting,
+        "save_figure",
+        lambda figure, file: (figures.append(figure), save(figure, file)),
     )
     for number in range(7):
         write_run(tmp_path / "many" / f"algo{number}" / "1", [1.0, 2.0])

@@ -17,16 +17,13 @@ from offpcc.algorithms.fqe import FQE
 from offpcc.core import Batch, Step
 from offpcc.data.offline import read
 from offpcc.networks import Encoder, Identity, Inputs, Recurrent
-from offpcc.training.policy_evaluation import (
+from offpcc.training.analysis.policy_evaluation import (
     Discounting,
     ValueEstimate,
     check_actor_fits_data,
     policy_actions,
-    rank_correlation,
-    ranks,
-    regret_at,
 )
-from offpcc.training.seed_statistics import mean_interval
+from offpcc.training.analysis.run_statistics import mean_interval, rank_correlation, ranks, regret_at
 from offpcc.utils.errors import UserError
 
 GAMMA = 0.8
@@ -337,7 +334,9 @@ def test_the_policys_memory_reads_recorded_actions():
 
 
 def test_actions_along_a_history_are_those_of_one_pass_over_the_episode(monkeypatch):
-    monkeypatch.setattr("offpcc.training.policy_evaluation.SIDE_BY_SIDE", 3)  # several groups of unequal lengths
+    monkeypatch.setattr(
+        "offpcc.training.analysis.policy_evaluation.SIDE_BY_SIDE", 3
+    )  # several groups of unequal lengths
     small = functools.partial(Recurrent, hidden_dim=5, num_layers=1, use_previous_action=True, use_previous_reward=True)
     actor = ALGORITHMS["rsac"](Box(-1, 1, (3,), np.float32), UNIT, encoder=small, hidden_dims=(6,), seed=1)
     rows = read(corridor(8)).rows

@@ -3,7 +3,7 @@ import math
 import pytest
 from test_plotting import COLUMNS, write_run
 
-from offpcc.training.run_tables import NoRunsError, find_runs, mean_over_runs, read_progress
+from offpcc.training.analysis.run_tables import NoRunsError, find_runs, mean_over_runs, read_progress
 from offpcc.utils.errors import UserError
 
 

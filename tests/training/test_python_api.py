@@ -40,12 +40,12 @@ from offpcc.networks import Recurrent
 from offpcc.networks.cells import LRU
 from offpcc.training import constructors
 from offpcc.training import fit as fit_module
+from offpcc.training.analysis.run_statistics import mean_interval
 from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.fit import fit
 from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.seed_statistics import mean_interval
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import DataWarning, UserError, in_python

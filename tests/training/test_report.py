@@ -15,9 +15,9 @@ from scipy import interpolate, stats
 
 import offpcc
 from offpcc.cli.main import main
-from offpcc.training import report_figure, seed_statistics
+from offpcc.training.analysis import report_figure, run_statistics
+from offpcc.training.analysis.report import STATISTICS, _improvement, _in_latex, make_report
 from offpcc.training.loggers import wandb_logger
-from offpcc.training.report import STATISTICS, _improvement, _in_latex, make_report
 from offpcc.utils.errors import UserError
 
 TASKS = ("a-v0", "b-v0")
@@ -97,7 +97,7 @@ def test_statistics_are_those_of_rliable(name, number):
 @pytest.mark.parametrize("name", PLAIN)
 def test_intervals_are_those_of_scipy(name):
     tasks = draw_tasks(8, 2)
-    assert_interval(seed_statistics.interval(STATISTICS[name], tasks), PLAIN[name], tasks)
+    assert_interval(run_statistics.interval(STATISTICS[name], tasks), PLAIN[name], tasks)
 
 
 def test_the_probability_of_improvement_is_scipys():
@@ -112,7 +112,7 @@ def test_the_profile_is_scipys():
     tasks = draw_tasks(7, 5)
     thresholds = np.array([*np.linspace(-3.0, 6.0, 20), *tasks[0]])
     expected = stats.ecdf(np.concatenate(tasks)).sf.evaluate(thresholds)
-    np.testing.assert_allclose(seed_statistics.profile(tasks, thresholds), expected)
+    np.testing.assert_allclose(run_statistics.profile(tasks, thresholds), expected)
 
 
 def test_curves_are_interquartile_means_with_intervals(results):
@@ -141,12 +141,12 @@ def test_curves_are_interquartile_means_with_intervals(results):
 
 def test_mean_median_gap_and_profile():
     tasks = [np.array([0.0, 0.5, 2.0]), np.array([1.0, 0.25])]
-    assert seed_statistics.mean(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)
-    assert seed_statistics.median(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)  # of two means
-    assert seed_statistics.median(tasks[:1]) == 0.5
-    assert seed_statistics.optimality_gap(tasks) == pytest.approx((1.5 / 3 + 0.75 / 2) / 2)
+    assert run_statistics.mean(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)
+    assert run_statistics.median(tasks) == pytest.approx((2.5 / 3 + 0.625) / 2)  # of two means
+    assert run_statistics.median(tasks[:1]) == 0.5
+    assert run_statistics.optimality_gap(tasks) == pytest.approx((1.5 / 3 + 0.75 / 2) / 2)
     np.testing.assert_allclose(
-        seed_statistics.profile(tasks, np.array([0.1, 0.9])), [(2 / 3 + 1) / 2, (1 / 3 + 0.5) / 2]
+        run_statistics.profile(tasks, np.array([0.1, 0.9])), [(2 / 3 + 1) / 2, (1 / 3 + 0.5) / 2]
     )
 
 
@@ -158,10 +158,10 @@ def test_the_interval_is_that_of_all_resamples():
         for first in itertools.product(tasks[0], repeat=3)
         for second in itertools.product(tasks[1], repeat=3)
     ]
-    low, high = seed_statistics.interval(seed_statistics.mean, tasks)
+    low, high = run_statistics.interval(run_statistics.mean, tasks)
     exact = np.quantile(every, [0.025, 0.975])
     np.testing.assert_allclose([low, high], exact, atol=0.15)
-    low, high = seed_statistics.interval(seed_statistics.mean, [np.array([1.0])])
+    low, high = run_statistics.interval(run_statistics.mean, [np.array([1.0])])
     assert np.isnan(low)
     assert np.isnan(high)
 
@@ -169,7 +169,7 @@ def test_the_interval_is_that_of_all_resamples():
 def test_the_tuning_budget_is_that_of_all_choices():
     scores = np.array([3.0, -1.0, 0.5, 7.0, 7.0])
     expected = [np.mean([max(chosen) for chosen in itertools.combinations(scores, k)]) for k in range(1, 6)]
-    np.testing.assert_allclose(seed_statistics.expected_best(scores), expected)
+    np.testing.assert_allclose(run_statistics.expected_best(scores), expected)
 
 
 # Reports ----------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_the_files_and_their_values(results, capsys):
     last = {task: [float(file.read_text().split(",")[-2]) for file in files] for task, files in tables.items()}
     scores = [(np.array(last["a-v0"]) + 1) / 2, np.array(last["b-v0"]) / 2]
     row = row_of(report, None, "td3")
-    assert row["iqm"]["value"] == pytest.approx(float(seed_statistics.interquartile_mean(scores)))
+    assert row["iqm"]["value"] == pytest.approx(float(run_statistics.interquartile_mean(scores)))
     assert row["num_seeds"] == [5, 5]
     assert row["probability_of_improvement"]["value"] > 0.9
     assert row["iqm"]["low"] <= row["iqm"]["value"] <= row["iqm"]["high"]
@@ -328,7 +328,7 @@ def test_offline_runs_have_a_tuning_budget(tmp_path):
         write_run(tmp_path / "a-v0_from_data" / "iql" / str(seed), [0.0, value], offline=True, dataset="data.hdf5")
     budget = offpcc.report(tmp_path)["tuning_budget"]
     assert [one["algorithm"] for one in budget] == ["iql"]
-    np.testing.assert_allclose(budget[0]["expected_best"], seed_statistics.expected_best(np.array(returns)))
+    np.testing.assert_allclose(budget[0]["expected_best"], run_statistics.expected_best(np.array(returns)))
     write_run(tmp_path / "a-v0_from_data" / "iql" / "4", [0.0, 2.0], offline=True, dataset="data.hdf5")
     table = make_report([tmp_path]).as_markdown().partition("Tuning budget")[2]
     assert "| k = 1 | k = 2 | k = 3 | k = 4 |" in table, "all four policies, as in the figure"

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from offpcc.training.run_tables import NoRunsError
+from offpcc.training.analysis.run_tables import NoRunsError
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import check_picture, explain_picture_errors, save_figure
 

@@ -9,7 +9,7 @@ from offpcc.algorithms import COMBO, MOPO
 from offpcc.config import loading
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
-from offpcc.training.imagination import imagination_options
+from offpcc.training.models.imagination import imagination_options
 from offpcc.utils.errors import UserError
 
 BOTH = pytest.mark.parametrize("buffer_class", [ReplayBuffer, RecurrentReplayBuffer])

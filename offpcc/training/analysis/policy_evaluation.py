@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,8 +31,8 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import OfflineDataset
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
+from offpcc.training.analysis.run_statistics import mean_interval
 from offpcc.training.build import build_buffer, explain_failure
-from offpcc.training.seed_statistics import mean_interval
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -281,30 +281,3 @@ class Discounting(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 # How well values rank policies ------------------------------------------------------------------------------------
-
-
-def ranks(numbers: Sequence[float] | Array) -> Array:
-    """Return the rank of each number, from 1 for the smallest; equal numbers share the mean of their ranks."""
-    _, inverse, counts = np.unique(np.asarray(numbers, np.float64), return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    shared: Array = (last - (counts - 1) / 2.0)[inverse]
-    return shared
-
-
-def rank_correlation(values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
-    """Return Spearman's rank correlation; NaN if all values or all returns are equal."""
-    a, b = (one - one.mean() for one in (ranks(values), ranks(returns)))
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size else float("nan")
-
-
-def regret_at(k: int, values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
-    """Return how much less the best of the `k` policies with the largest values returns than the best of all.
-
-    It is a share of the range of returns, 0 if the choice is right (Fu et al. 2021, arXiv:2103.16596, normalised); NaN
-    if all returns are equal.
-    """
-    true = np.asarray(returns, np.float64)
-    chosen = np.argsort(-np.asarray(values, np.float64), kind="stable")[:k]
-    spread = float(np.ptp(true))
-    return float(true.max() - true[chosen].max()) / spread if spread else float("nan")

@@ -19,8 +19,8 @@ from offpcc.config.validation import MOST_ENVS, whole
 from offpcc.core import Memory, Step
 from offpcc.envs.guard import guarded
 from offpcc.networks.states import map_state
+from offpcc.training.analysis.run_statistics import FEWER_RESAMPLES, interval, mean
 from offpcc.training.evaluation import MakeAnyEnv, open_environment, run_episodes
-from offpcc.training.seed_statistics import FEWER_RESAMPLES, interval, mean
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save_figure

@@ -10,8 +10,8 @@ import torch
 from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array, Range
-from offpcc.training.model_training import Transitions, as_tensor, describe_spread, reward_scale, spread
-from offpcc.training.policy_evaluation import rank_correlation
+from offpcc.training.analysis.run_statistics import rank_correlation
+from offpcc.training.models.training import Transitions, as_tensor, describe_spread, reward_scale, spread
 from offpcc.utils.errors import UserError
 
 MOST_ROWS = 20_000  # transitions that are compared; evenly spread if there are more

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from offpcc.training.online import switch_of
-from offpcc.training.run_tables import (
+from offpcc.training.analysis.run_tables import (
     Curve,
     Mean,
     NoRunsError,
@@ -24,6 +23,7 @@ from offpcc.training.run_tables import (
     mean_over_runs,
     read_progress,
 )
+from offpcc.training.online import switch_of
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
-from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.training.run_tables import (
+from offpcc.training.analysis.run_tables import (
     Array,
     Curve,
     NoRunsError,
@@ -21,6 +20,7 @@ from offpcc.training.run_tables import (
     labels_of,
     mean_over_runs,
 )
+from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 IMITATION = "bc"

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from offpcc.training.plotting import THIN
-from offpcc.training.report import Budget, Estimate, Report, ReportRow, range_of
+from offpcc.training.analysis.plotting import THIN
+from offpcc.training.analysis.report import Budget, Estimate, Report, ReportRow, range_of
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from offpcc.config.validation import (
 from offpcc.data.checks.recommend import seems_hidden
 from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
-from offpcc.training.model_training import ModelFit, ModelTraining
+from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.files import explain_write_errors

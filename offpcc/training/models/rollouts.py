@@ -17,7 +17,7 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.networks.noise import Noise
 from offpcc.networks.states import map_state
-from offpcc.training.model_training import Transitions, as_tensor
+from offpcc.training.models.training import Transitions, as_tensor
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import seed_global_generators

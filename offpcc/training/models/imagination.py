@@ -30,8 +30,7 @@ from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.training.callbacks import Callback, Run
-from offpcc.training.model_training import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
-from offpcc.training.rollouts import (
+from offpcc.training.models.rollouts import (
     ALEATORIC,
     DEVIATION,
     DISAGREEMENT,
@@ -46,7 +45,8 @@ from offpcc.training.rollouts import (
     first_position,
     play_rollouts,
 )
-from offpcc.training.tuned_rollouts import tuned_pair
+from offpcc.training.models.training import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
+from offpcc.training.models.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
 

@@ -1,6 +1,6 @@
-"""Statistics over tasks and runs: interquartile mean, bootstrap intervals, performance profiles, tuning budgets.
+"""Statistics over tasks and runs: interquartile mean, bootstrap intervals, performance profiles, tuning budgets, ranks.
 
-Agarwal et al. 2021 (arXiv:2108.13264) define all of them but the last one. The scores of a task are an array whose last
+Agarwal et al. 2021 (arXiv:2108.13264) define all of them but the last two. The scores of a task are an array whose last
 axis is that of the runs. Tasks may have different numbers of runs.
 """
 
@@ -105,3 +105,30 @@ def mean_interval(numbers: Array) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = interval(mean, [numbers], EPISODE_RESAMPLES)
     return float(low), float(high)
+
+
+def ranks(numbers: Sequence[float] | Array) -> Array:
+    """Return the rank of each number, from 1 for the smallest; equal numbers share the mean of their ranks."""
+    _, inverse, counts = np.unique(np.asarray(numbers, np.float64), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Array = (last - (counts - 1) / 2.0)[inverse]
+    return shared
+
+
+def rank_correlation(values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
+    """Return Spearman's rank correlation; NaN if all values or all returns are equal."""
+    a, b = (one - one.mean() for one in (ranks(values), ranks(returns)))
+    size = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / size if size else float("nan")
+
+
+def regret_at(k: int, values: Sequence[float] | Array, returns: Sequence[float] | Array) -> float:
+    """Return how much less the best of the `k` policies with the largest values returns than the best of all.
+
+    It is a share of the range of returns, 0 if the choice is right (Fu et al. 2021, arXiv:2103.16596, normalised); NaN
+    if all returns are equal.
+    """
+    true = np.asarray(returns, np.float64)
+    chosen = np.argsort(-np.asarray(values, np.float64), kind="stable")[:k]
+    spread = float(np.ptp(true))
+    return float(true.max() - true[chosen].max()) / spread if spread else float("nan")

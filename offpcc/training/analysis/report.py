@@ -13,21 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.config.validation import is_number
-from offpcc.training.grid_plot import RETURN, references_of
-from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_tables import (
-    Array,
-    Curve,
-    NoRunsError,
-    RunGroup,
-    align_runs,
-    cut,
-    groups_of,
-    has_trained_online,
-    labels_of,
-    read_progress,
-)
-from offpcc.training.seed_statistics import (
+from offpcc.training.analysis.grid_plot import RETURN, references_of
+from offpcc.training.analysis.run_statistics import (
     FEWER_RESAMPLES,
     LEVEL,
     RESAMPLES,
@@ -42,6 +29,19 @@ from offpcc.training.seed_statistics import (
     probability_of_improvement,
     profile,
 )
+from offpcc.training.analysis.run_tables import (
+    Array,
+    Curve,
+    NoRunsError,
+    RunGroup,
+    align_runs,
+    cut,
+    groups_of,
+    has_trained_online,
+    labels_of,
+    read_progress,
+)
+from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import open_regular, read_json
 from offpcc.utils.paths import shown
