@@ -323,9 +323,7 @@ class Experiment:
             raise UserError(
                 "only a learner of offpcc.build, or of a constructor such as offpcc.SAC, can be saved as a whole"
             )
-        own = {name: getattr(spec.parts, name) for name in spec.given_parts if name != "loggers"}
-        loading.check_writable("build", {name: loading.with_names(value) for name, value in own.items()})
-        loading.check_bindings_writable(spec.given_make)
+        loading.check_bindings_writable(spec.given)
         with torch_settings(spec.device, spec.threads):
             state = self.state_dict()
         content_of: Any = self.buffer
@@ -354,7 +352,7 @@ class Experiment:
                 "threads": spec.threads,
                 "algorithm": _as_plain_data(type(self.algorithm).__name__, {**spec.algorithm, **spec.memory}),
                 "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
-                "environments": {name: spec.environments[name] for name in spec.given_environments},
+                "environments": spec.given_of("environments"),
             },
         }
         with explain_write_errors(path):

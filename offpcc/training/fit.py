@@ -25,7 +25,6 @@ from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import (
     check_bindings_writable,
     check_writable,
-    is_writable,
     plain_values,
     results_folder,
     values,
@@ -299,11 +298,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     )
     check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
     check_writable("ReplayBuffer", spec.buffer)
-    check_writable("environments", {name: spec.environments[name] for name in spec.given_environments})
-    check_bindings_writable(spec.given_make)
-    check_writable("train", {name: spec.training[name] for name in spec.given_training})
-    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts if name != "loggers"}
-    check_writable("build", own)  # loggers of the user's may change
+    check_bindings_writable(spec.given)
     checkpoint, faults = read_checkpoint_of_run(folder) if status and resume else (None, [])
     is_over = (
         resume
@@ -483,12 +478,7 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
     """Return the bindings of a run as a gin file: those of files and the command line, and the arguments of Python."""
     parts = arguments_of(spec, type(experiment.algorithm), experiment.buffer)
     given = {f"{part.__name__}.{name}": value for part, values in parts.items() for name, value in values.items()}
-    given |= {f"environments.{name}": spec.environments[name] for name in spec.given_environments}
-    given |= spec.given_make
-    given |= {f"train.{name}": spec.training[name] for name in spec.given_training}
-    own = {name: loading.with_names(getattr(spec.parts, name)) for name in spec.given_parts}
-    given |= {f"build.{name}": value for name, value in own.items() if is_writable(value)}
-    return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in given.items())])
+    return "\n".join([spec.config.text, *(f"{name} = {value!r}" for name, value in {**given, **spec.given}.items())])
 
 
 # Resume ---------------------------------------------------------------------------------------------------------------

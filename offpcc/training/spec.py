@@ -167,9 +167,7 @@ class RunSpec:
         memory: arguments of the memory, `Recurrent`; gin gives the others.
         buffer: arguments of the buffer's class; gin gives the others.
         parts: the class of the buffer, and callbacks and loggers of the user's.
-        given_parts: names of those that gin did not give.
         environments: all arguments of `offpcc.envs.vector.local.environments`.
-        given_environments: names of those that gin did not give.
         then_env_steps: environment steps after learning from the dataset; 0 for none.
         start_from: the folder of the run that this one continues in its environment; None for none.
         online: settings of these steps.
@@ -179,11 +177,11 @@ class RunSpec:
         model_settings: arguments of `DynamicsModel`.
         model_training: settings of the model's training.
         env_options: arguments of `make`.
-        given_make: those that gin did not give, as bindings of gin.
         longest_episode: environment steps after which an episode counts as endless.
         dataset_options: settings of the dataset.
         training: arguments of `offpcc.training.run_fns.train`; without num_epochs if it is not known.
-        given_training: names of those that gin did not give.
+        given: those arguments of `train`, `environments`, `make` and `build` that gin did not give, as bindings of gin.
+            Loggers that gin cannot write are left out, because they may change.
         checkpoints: intervals between checkpoints.
         config: gin's bindings and their source.
         used: values in use; `build_run` adds more.
@@ -206,9 +204,7 @@ class RunSpec:
     memory: Mapping[str, Any] = field(repr=False)
     buffer: Mapping[str, Any] = field(repr=False)
     parts: PartOptions
-    given_parts: tuple[str, ...]
     environments: Mapping[str, Any]
-    given_environments: tuple[str, ...]
     then_env_steps: int
     start_from: Path | None
     online: OnlineOptions
@@ -218,11 +214,10 @@ class RunSpec:
     model_settings: Mapping[str, Any]
     model_training: ModelTraining | None
     env_options: EnvOptions
-    given_make: Mapping[str, Any]
     longest_episode: int
     dataset_options: DatasetOptions
     training: Mapping[str, Any]
-    given_training: tuple[str, ...]
+    given: Mapping[str, Any]
     checkpoints: CheckpointOptions
     config: Config = field(repr=False)
     used: loading.Used = field(repr=False)
@@ -343,6 +338,11 @@ class RunSpec:
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
+        if environments and dataset is not None and not then_env_steps:
+            raise UserError(
+                f"environments={{{', '.join(map(repr, environments))}: ...}} has no effect on a run that learns from "
+                f"recorded data; leave it out, or give then_env_steps"
+            )
         if init is not None and start_from is not None:
             raise UserError(
                 f"--init {init} has no effect with --from, which takes the networks of its run; leave out --init or "
@@ -374,11 +374,9 @@ class RunSpec:
             memory={name: value for name, value in arguments.items() if name in of_memory},
             buffer=python_numbers(buffer or {}),
             parts=part_options(**own),
-            given_parts=tuple(name for name, value in own.items() if value is not None),
             environments=loading.resolve_bindings(build_environments, python_numbers(environments or {}))
             if dataset is None or then_env_steps
             else {},
-            given_environments=tuple(environments or ()),
             then_env_steps=int(then_env_steps),
             start_from=None if start_from is None else Path(start_from),
             online=online,
@@ -388,11 +386,15 @@ class RunSpec:
             model_settings={} if imagination is None else model_settings(algorithm_class, arguments),
             model_training=None if imagination is None else ModelTraining.from_gin(),
             env_options=env_options(make) if env else options_without_env(make),
-            given_make=loading.python_bindings("make", python_numbers(make or {})),
             longest_episode=episode_options(),
             dataset_options=DatasetOptions.from_gin() if dataset is not None else DatasetOptions(),
             training=trained,
-            given_training=tuple(training or ()),
+            given={
+                **_as_bindings("train", python_numbers(training or {})),
+                **_as_bindings("environments", python_numbers(environments or {})),
+                **loading.python_bindings("make", python_numbers(make or {})),
+                **_as_bindings("build", {name: value for name, value in own.items() if value is not None}),
+            },
             checkpoints=CheckpointOptions.from_gin(),
             config=loading.current(),
             used=loading.take_used(),
@@ -407,6 +409,11 @@ class RunSpec:
         """The label of its environment and dataset; see `run_label`."""
         part = self.dataset_fraction, self.dataset_steps
         return run_label(self.env, self.dataset, *part, goes_online=self.then_env_steps > 0)
+
+    def given_of(self, owner: str) -> dict[str, Any]:
+        """Return the arguments in `given` of one owner, such as "environments"."""
+        names = {name: name.rpartition(".") for name in self.given}
+        return {last: self.given[name] for name, (first, _, last) in names.items() if first == owner}
 
     def num_epochs(self, switch_epoch: int | None = None) -> int:
         """Return the number of epochs of the whole run.
@@ -438,6 +445,14 @@ class RunSpec:
         """What `make` makes the environment from: its name, or the function."""
         assert self.env is not None
         return self.env_function or self.env
+
+
+def _as_bindings(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of Python as bindings of gin, without loggers that gin cannot write."""
+    bindings = {f"{owner}.{name}": loading.with_names(value) for name, value in given.items()}
+    if not loading.is_writable(bindings.get("build.loggers")):
+        del bindings["build.loggers"]
+    return bindings
 
 
 def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:

@@ -286,6 +286,13 @@ def test_a_spec_checks_its_arguments(given, words):
         RunSpec.make("pendulum-p-v0", "sac", **given)
 
 
+def test_environments_without_effect_on_a_run_from_data_are_refused(unit_file):
+    given = {"environments": {"num_envs": 2}, "dataset": unit_file}
+    with pytest.raises(UserError, match=r"environments=\{'num_envs': ...\} has no effect .*, or give then_env_steps"):
+        RunSpec.make("pendulum-p-v0", "td3_bc", **given)
+    assert RunSpec.make("pendulum-p-v0", "td3_bc", then_env_steps=9, **given).environments["num_envs"] == 2
+
+
 def test_a_folder_without_a_name_or_with_a_config_of_the_user_is_refused(tmp_path):
     with pytest.raises(UserError, match="run_dir is"):
         fit(spec(algo="sac"), "", announce=silent)
