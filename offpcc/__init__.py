@@ -111,7 +111,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         from offpcc.config.synonyms import no_attribute
 
-        raise no_attribute("offpcc", name, "module 'offpcc'")
+        raise no_attribute("offpcc", name, "module 'offpcc'", __all__)
 
     if name == "make":  # D4RL's tasks read their datasets through it
         importlib.import_module("offpcc.data.datasets.load")

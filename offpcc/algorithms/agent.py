@@ -213,7 +213,7 @@ class Agent:
         if (packed := getattr(self.algorithm, "packed", None)) is not None:
             raise ValueError(f"act got an array, but this agent needs a Dict: {packed.unpacked_shape!r}")
         remedy = "give one observation"
-        if observation.ndim == 0:
+        if observation.ndim == 0 and observation.dtype.kind in "biu":
             remedy = "a choice is read one-hot, as environments of offpcc.make(...) show it"
         if observation.shape[1:] == one and len(observation):
             remedy = f"for {len(observation)} environments, call reset(num_envs={len(observation)}) first"

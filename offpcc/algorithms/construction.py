@@ -43,6 +43,7 @@ from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty, reads_previous
+from offpcc.networks.testing import check_own_encoder
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import OneHot, action_size
@@ -511,8 +512,10 @@ class Construction:
         shape = InputShape(self.observation_shape, self.action_dim)
         try:
             self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
+            check_own_encoder(self.shared_encoder, shape, is_image=True)
             own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
             self.actor_encoder = self._build_own_encoder(encoder, own_shape)
+            check_own_encoder(self.actor_encoder, own_shape, is_image=isinstance(self.shared_encoder, PassThrough))
         except UnsuitedEncoderError as error:
             own, other = vars(type(self)).get("names") or ("", "")
             if own and has_images(self.observation_shape) is (other == f"c{own}"):

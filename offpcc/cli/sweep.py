@@ -85,6 +85,11 @@ def run_sweep(
         check_address(address, "--address")
         if device not in (None, "cpu", "cuda"):
             raise UserError(f"--device {device}: with --address, Ray chooses the GPU of a run; give --device cuda")
+        if jobs != 1:
+            raise UserError(
+                f"--jobs {jobs} has no effect with --address, where as many runs train at a time as the cluster has "
+                f"cores; leave --jobs out"
+            )
         common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:

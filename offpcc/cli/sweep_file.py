@@ -148,8 +148,8 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     modules = tuple(_names(file, table, "import"))
     stop = _stop(file, table.get("stop"), epochs, envs)
     name = table.get("name", file.stem)
-    if not isinstance(name, str):
-        raise _fault(file, "name", name, "the name of a folder, such as 'lr'")
+    if not isinstance(name, str) or ("name" in table and path_part(name) != name):
+        raise _fault(file, "name", name, "the name of a folder of letters, digits, '.', '-' and '_', such as 'lr'")
     return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, *stop)
 
 
@@ -187,9 +187,11 @@ def _stop(
     if table is None:
         return None, None, None
     limits = ["hours", "total_epochs"]
-    if not isinstance(table, dict) or not {"rule", *limits} & table.keys() or table.get("rule", "halving") != "halving":
+    if not isinstance(table, dict) or not {"rule", *limits} & table.keys():
         words = "a table with hours, total_epochs, or with rule = 'halving', factor and first_epochs"
         raise _fault(file, "stop", table, words)
+    if (name := table.get("rule", "halving")) != "halving":
+        raise _fault(file, "stop.rule", name, "'halving'")
     _refuse_unknown(file, "stop.", table, [*limits, *(["rule", *Halving._fields] if "rule" in table else [])])
     hours, total_epochs = map(table.get, limits)
     if hours is not None and not (is_number(hours) and math.isfinite(hours) and hours > 0):
@@ -231,7 +233,8 @@ def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, 
             continue
         is_range = len(values) == 2 and all(is_number(one) and math.isfinite(one) for one in values)
         if not is_range or not values[0] < values[1] or (kind == "log_uniform" and values[0] <= 0):
-            raise _fault(file, place, values, f"the lowest and the highest number, such as {EXAMPLES[kind]}")
+            above = ", both above 0" if kind == "log_uniform" else ""
+            raise _fault(file, place, values, f"the lowest and the highest number{above}, such as {EXAMPLES[kind]}")
         ranges[name] = (kind, [float(one) for one in values])
     if "random" in table and not ranges:
         raise UserError(f"{file}: [random] has no binding; add one such as SAC.lr = {{log_uniform = [1e-4, 1e-2]}}")

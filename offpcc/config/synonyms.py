@@ -8,6 +8,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from offpcc.utils.errors import similar
+
 
 class Synonym(NamedTuple):
     """Our counterpart of a name in another library.
@@ -442,16 +444,21 @@ CALLBACK_METHODS = {
 }
 
 
-def no_attribute(owner: str, name: str, shown: str) -> AttributeError:
+def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ()) -> AttributeError:
     """Return the error for an attribute that does not exist, with our name for one of another library.
 
     Args:
         owner: "offpcc", "learner" or "agent".
         name: the attribute.
         shown: the object in the message.
+        known: attributes that exist; the message proposes the nearest.
     """
     hint = ATTRIBUTES.get(f"{owner}.{name}", "")
-    return AttributeError(f"{shown} has no attribute {name!r}{f'; in offpcc: {hint}' if hint else ''}")
+    text = f"{shown} has no attribute {name!r}"
+    if hint:
+        return AttributeError(f"{text}; in offpcc: {hint}")
+    near = [] if name.startswith("_") else similar(name, known, 1)
+    return AttributeError(f"{text}; did you mean {near[0]}?" if near else text)
 
 
 # Our own parameters, given as options.

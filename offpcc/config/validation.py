@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, similar
 
 LARGEST_NUMBER = 1e38  # close to the largest float32
 LARGEST_COUNT = 2**63 - 1  # the largest int64
@@ -33,7 +33,14 @@ class Rule(NamedTuple):
 
 def one_of(names: Collection[str]) -> Rule:
     """Return a rule for strings that are one of `names`; the message lists the names in this order."""
-    return Rule(f"one of {', '.join(names)}", lambda value: isinstance(value, str) and value in names)
+
+    words = f"one of {', '.join(names)}"
+
+    def nearest(value: Any) -> str:
+        near = similar(value, names, 1) if isinstance(value, str) else []
+        return f"it has to be {words}; did you mean {near[0]!r}?" if near else ""
+
+    return Rule(words, lambda value: isinstance(value, str) and value in names, nearest)
 
 
 def either(one: Rule, other: Rule) -> Rule:

@@ -137,7 +137,7 @@ def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_
         may_have_memory: False if the caller has no place for the encoder's state.
     """
     encoder: Any = build(shape)
-    if not isinstance(encoder, Encoder):
+    if not isinstance(encoder, Encoder) or type(encoder) is Encoder:
         raise UserError(
             f"{name} returned {format_value(encoder)}; {_as_encoder(encoder) or 'it has to return an encoder'}"
         )
@@ -151,6 +151,8 @@ def _as_encoder(value: Any) -> str:
     cls = value if isinstance(value, type) else type(value)
     if issubclass(cls, Cell):
         return f"a cell is a part of the encoder Recurrent: bind Recurrent.cell = @{cls.__name__}"
+    if cls is Encoder:
+        return "it is the base class; give a class that derives from it"
     if issubclass(cls, Encoder):
         return "" if cls is value else f"write @{cls.__name__} without parentheses; in Python, give the class"
     if issubclass(cls, nn.Module):

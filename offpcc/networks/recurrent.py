@@ -5,9 +5,9 @@ import functools
 import inspect
 from typing import Annotated, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from offpcc.config.registry import configurable
+from offpcc.config.registry import REGISTRY, configurable
 from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
 from offpcc.networks.cells import CELLS, Cell, CellBuilder, run_chunked
@@ -35,7 +35,24 @@ def _builds_cells(value: Any) -> bool:
     return isinstance(made, type) and issubclass(made, Cell)
 
 
-CellChoice = Annotated[str | CellBuilder, either(one_of(CELLS), Rule("a cell class such as @LSTM", _builds_cells))]
+def _as_cell(value: Any) -> str:
+    """Return how another value becomes a cell class; "" for what is none."""
+    if isinstance(value, str):
+        is_known = issubclass(REGISTRY.get(value, object), Cell)
+        return f"write @{value} without quotes; in Python, give the class" if is_known else ""
+    cls = value if isinstance(value, type) else type(value)
+    if issubclass(cls, Cell):
+        return "" if cls is value else f"write @{cls.__name__} without parentheses; in Python, give the class"
+    if issubclass(cls, Encoder):
+        return f"an encoder is not a part of Recurrent: bind it as the algorithm's encoder = @{cls.__name__}"
+    if issubclass(cls, nn.Module):
+        return "a cell is a class that derives from offpcc.networks.Cell; `offpcc docs extending` has an example"
+    return ""
+
+
+CellChoice = Annotated[
+    str | CellBuilder, either(one_of(CELLS), Rule("a cell class such as @LSTM", _builds_cells, _as_cell))
+]
 
 
 @configurable

@@ -1,10 +1,13 @@
 """`check_encoder` and `check_cell`: check that your own encoder or cell follows the conventions of this library."""
 
+import copy
+
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.config.registry import from_specification
+from offpcc.config.validation import format_value
 from offpcc.core import State
 from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, rebuilds
 from offpcc.networks.numpy_inference import mirror_of
@@ -38,8 +41,20 @@ def check_encoder(
         observation = PackedDict(observation).unpacked_shape
     elif isinstance(observation, spaces.Box):
         observation = channels_first_shape(observation.shape)
+    elif not isinstance(observation, tuple):
+        raise UserError(
+            f"check_encoder.observation is {format_value(observation)}; it has to be a Box, a Dict or a shape such as "
+            f"(4,); a Discrete observation of n values reaches an encoder as the shape (n,)"
+        )
+    if not callable(build):
+        raise UserError(f"check_encoder.build is {format_value(build)}; give an encoder class, or a partial of one")
     shape = InputShape(observation, action_dim)
-    encoder = build(shape)
+    try:
+        encoder = build(shape)
+    except UserError:
+        raise
+    except Exception as error:  # of the user's code
+        raise UserError(f"the encoder cannot be built: {format_error(error)}; correct it") from error
     if not isinstance(encoder, Encoder):
         raise UserError(
             f"{type(encoder).__name__} is not an encoder; derive it from Encoder, or check a memory cell by "
@@ -51,6 +66,26 @@ def check_encoder(
         if not encoder.memoryless:
             _try(encoder, _random(shape, MANY_STEPS))
         _try_again(encoder, shape)
+
+
+def check_own_encoder(encoder: Encoder, shape: InputShape, is_image: bool) -> None:
+    """Check that an encoder with parts of the user's runs, and returns summaries and a state.
+
+    This is the part of `check_encoder` that takes no time; algorithms call it when they are built.
+
+    Args:
+        encoder: the encoder. The check runs a copy of it, in eval mode.
+        shape: the shape of its inputs.
+        is_image: whether inputs with three axes are images of bytes; else they are float32.
+
+    Raises:
+        UserError: the encoder raises an exception, or returns something else.
+    """
+    if all(type(part).__module__.startswith(("offpcc.", "torch.")) for part in encoder.modules()):
+        return
+    encoder = copy.deepcopy(encoder).eval()
+    with torch.no_grad(), torch.random.fork_rng([]):
+        _run(encoder, _random(shape, STEPS, is_image))
 
 
 def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
@@ -81,31 +116,65 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
     if h.shape != (ROWS, STEPS, dim):
         expected = f"(batch, steps, {name}.dim) = ({ROWS}, {STEPS}, {dim})"
         raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
-    keep_rows(state, torch.ones(ROWS))
+    _check_state(name, state)
     if torch.equal(again[0], h):  # else it draws random numbers
         _compare(others[0][:1], h[:1], f"summaries of {name} depend on other rows of the batch")
 
 
-def _random(shape: InputShape, num_steps: int) -> Inputs:
+def _check_state(name: str, state: State) -> None:
+    try:
+        keep_rows(state, torch.ones(ROWS))
+    except UserError as error:
+        raise UserError(f"{name}: {error.message}") from error
+
+
+def _random(shape: InputShape, num_steps: int, is_image: bool = True) -> Inputs:
     draw = torch.Generator().manual_seed(0)
     sizes = tuple(shape.observation), (shape.action_dim,), (1,)
     inputs = Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
-    if len(sizes[0]) != 3:
+    if len(sizes[0]) != 3 or not is_image:
         return inputs
     return inputs._replace(observation=(32.0 * inputs.observation + 128.0).clamp(0.0, 255.0).to(torch.uint8))
 
 
-def _try(encoder: Encoder, inputs: Inputs) -> None:
-    name, steps = type(encoder).__name__, inputs.observation.shape[1]
-    h, last = encoder(inputs)
-    if (dim := getattr(encoder, "dim", None)) is None or h.shape != (ROWS, steps, dim):
-        expected = f"({ROWS}, {steps}, dim), with {name}.dim = {dim}"
+def _name(encoder: Encoder) -> str:
+    """Return the name of an encoder's class, with that of its cell."""
+    cell = getattr(encoder, "cell", None)
+    return type(encoder).__name__ + ("" if cell is None else f" with {type(cell).__name__}")
+
+
+def _run(encoder: Encoder, inputs: Inputs) -> tuple[Tensor, State]:
+    """Return the summaries and the state of an encoder, once they are what an encoder returns."""
+    name, seen = type(encoder).__name__, tuple(inputs.observation.shape)
+    if not isinstance(dim := getattr(encoder, "dim", None), int):
+        raise UserError(f"{name}.dim is not set; set it in __init__ to the width of a summary")
+    try:
+        result = encoder(inputs, None)
+    except NotImplementedError as error:
+        raise UserError(f"{name} has no forward(inputs, state); write it") from error
+    except Exception as error:  # of the user's code
+        raise UserError(
+            f"{name}.forward(inputs, None) failed for inputs.observation of the shape (batch, steps, ...) = {seen}: "
+            f"{format_error(error)}; correct it"
+        ) from error
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor):
+        raise UserError(f"{name}.forward has to return summaries and a state, which is None without memory; correct it")
+    h, last = result
+    if h.shape != (*seen[:2], dim):
+        expected = f"(batch, steps, dim) = {(*seen[:2], dim)}, with {name}.dim = {dim}"
         raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
     if encoder.memoryless != (last is None):
         raise UserError(
             f"{name}.memoryless is {encoder.memoryless}, but it returned {'no state' if last is None else 'a state'}; "
             f"encoders with a memory always return a state, and others return None"
         )
+    _check_state(name, last)
+    return h, last
+
+
+def _try(encoder: Encoder, inputs: Inputs) -> None:
+    name, steps = _name(encoder), inputs.observation.shape[1]
+    h, last = _run(encoder, inputs)
     cut = steps // 2
     changed = Inputs(*(torch.cat([x[:, :cut], -x[:, cut:]], 1) for x in inputs))
     _compare(encoder(changed)[0][:, :cut], h[:, :cut], f"summaries of {name} depend on later steps")
@@ -133,7 +202,7 @@ def _in_steps(encoder: Encoder, inputs: Inputs) -> Tensor:
 
 def _try_again(encoder: Encoder, shape: InputShape) -> None:
     """Rebuild the encoder as an actor file would, and compare the summaries."""
-    name, inputs = type(encoder).__name__, _random(shape, STEPS)
+    name, inputs = _name(encoder), _random(shape, STEPS)
     description = rebuilds(encoder)
     try:
         again: Encoder = from_specification(description)(shape)

@@ -256,12 +256,21 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
         )
 
 
+def _warn_unless_savable(algorithm: ActorCritic) -> None:
+    try:
+        algorithm.actor_file()
+    except UserError as error:
+        warn_of_data(f"the agent can learn, but not be saved: {error.message}")
+
+
 def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Experiment], None] | None) -> Experiment:
     loading.recall_used(spec.used)
     callbacks = [as_callback(given, "build.callbacks") for given in spec.parts.callbacks]
     data = data or read_data(spec)
     task = _task_of(spec, data)
     algorithm = _build_algorithm(spec, task, data)
+    if check is None:  # else it raises
+        _warn_unless_savable(algorithm)
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))
@@ -607,17 +616,19 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
 
     Raises:
         UserError: a binding has the wrong type, refers to itself, or needs more memory than there is; or a line of the
-            user's own classes raises a TypeError.
+            user's own classes raises an exception.
     """
     try:
         yield
-    except (MemoryError, RuntimeError, TypeError, OverflowError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:
         if is_shortage(error) or isinstance(error, OverflowError):
             remedy = f"that needs more memory than is free: lower its sizes, such as {sizes}"
+        elif not isinstance(error, RecursionError) and (line := _line_of_user(error)):
+            raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
-            if line := _line_of_user(error):
-                raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         elif isinstance(error, RecursionError):
             remedy = "a binding refers to itself; correct it"
         else:

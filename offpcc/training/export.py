@@ -25,7 +25,7 @@ from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.config.validation import format_value
 from offpcc.core import Memory, State
-from offpcc.envs.wrapper_chain import describe_wrapper, is_observation_wrapper, levels
+from offpcc.envs.wrapper_chain import describe_wrapper, is_observation_wrapper, levels, name_of
 from offpcc.envs.wrappers import PackedObservation, PackedStateObservation, StateObservation, WithoutState, bounds_of
 from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
@@ -33,7 +33,7 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import explain_write_errors, read_json, replacing, sha256, write_json
 from offpcc.utils.paths import as_path, shown
-from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
+from offpcc.utils.spaces import OBSERVATION, OneHot, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
 
 FORMAT = 1  # of the contract
@@ -260,8 +260,8 @@ def export(
             discrete action has one text.
 
     Raises:
-        UserError: the actor cannot be read or exported, the file cannot be written, actions differ from the agent's, or
-            the number of units is not that of the numbers.
+        UserError: the actor cannot be read or exported, the environment is not the agent's, the file cannot be written,
+            actions differ from the agent's, or the number of units is not that of the numbers.
     """
     path: Path | None = None
     facts: dict[str, Any] = {}
@@ -287,6 +287,8 @@ def export(
         agent = Agent.load(path, action_space=space)
     if isinstance(agent.algorithm, ValueBased):
         agent.algorithm.test_epsilon = 0.0  # the exported actor draws nothing
+    if env is not None:
+        _check_env(env, agent)
     step = ActorStep(agent)
     facts["units"] = None if units is None else _checked_units(units, step)
     content, run = WRITERS[file.suffix](step)
@@ -582,6 +584,30 @@ def _has_choices(packed: PackedDict | None) -> bool:
 def _is_applied_outside(level: gymnasium.Env[Any, Any]) -> bool:
     """Check whether a wrapper changes observations outside the exported actor; packing and states are of training."""
     return is_observation_wrapper(level) and not isinstance(level, OF_TRAINING)
+
+
+def _check_env(env: Any, agent: Agent) -> None:
+    """Raise if an environment cannot be the agent's, because the contract would describe another actor."""
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(f"export.env is {format_value(env)}; give an environment, such as offpcc.make(NAME)")
+    algorithm, seen, actions = agent.algorithm, _seen(env.observation_space, agent), env.action_space
+    if (packed := algorithm.packed) is None:
+        there, known = f"of shape {seen.shape}", f"of shape {algorithm.space_shape}"
+        is_other = seen.shape != algorithm.space_shape
+    else:
+        there, known = str(seen), str(packed.dict_space)
+        is_other = not isinstance(seen, spaces.Dict) or not PackedDict(seen).is_like(packed)
+    is_discrete = isinstance(actions, spaces.Discrete | OneHot)
+    size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or (1,))
+    if is_other or (is_discrete, size) != (algorithm.is_discrete, algorithm.action_dim):
+        kinds = [
+            f"{number} {'discrete actions' if discrete else 'numbers as action'}"
+            for number, discrete in ((size, is_discrete), (algorithm.action_dim, algorithm.is_discrete))
+        ]
+        raise UserError(
+            f"{name_of(env)} has observations {there} and {kinds[0]}, but the actor was trained with {known} and "
+            f"{kinds[1]}; give the environment of its training"
+        )
 
 
 def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:

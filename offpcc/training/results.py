@@ -766,9 +766,9 @@ def load_run(folder: str | Path) -> RunResult:
     path = as_path(folder, "folder")
     run = RunFolder.at(path)
     if (status := run.status()) is None:
-        inside = sorted(one.name for one in path.glob("*") if RunFolder.at(one).status())
+        inside = sorted(one for depth in ("*", "*/*") for one in path.glob(depth) if RunFolder.at(one).status())
         advice = loading.named_in_results(path) or "give one such as results/ENV/ALGO/1"
-        advice = f"give a run in it, such as {path / inside[0]}" if inside else advice
+        advice = f"give a run in it, such as {inside[0]}" if inside else advice
         raise UserError(f"there is no run in {path}; {advice}")
     run.refuse_newer()
     return RunResult(path, was_finished=status == "finished")

@@ -271,6 +271,8 @@ def test_ray_chooses_the_gpu(here, monkeypatch):
         sent.clear()
         code, _, err, _ = here(TOP + FIXED, "--address", "auto", *words)
         assert code == 0 and [given["device"] for _, given in sent] == [device, device], err
+    code, _, err, _ = here(TOP + FIXED, "--address", "auto", "--jobs", "2")
+    assert code == 2 and "--jobs 2 has no effect with --address" in err
     code, _, err, _ = here(TOP + FIXED, "--address", "auto", "--device", "cuda:1")
     assert code == 2 and "Ray chooses the GPU" in err
 
@@ -353,6 +355,9 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP.replace("epochs = 2", "epochs = 0"), "epochs is 0; it has to be"),
         (TOP.replace("sac", "sax"), "sax"),
         (TOP.replace("template_short", "template_shot"), "template_shot"),
+        ("name = '../lr'\n" + TOP, "name is '../lr'; it has to be the name of a folder of letters"),
+        (TOP + "[stop]\nrule = 'halvin'", "stop.rule is 'halvin'; it has to be 'halving'"),
+        (TOP + "[random]\nSAC.lr = {log_uniform = [0, 1e-4]}", "the highest number, both above 0, such as"),
         (TOP + "[grid]\nSAC.lr = 1", "grid.SAC.lr is 1; it has to be a list of values"),
         (TOP + "[grid]\nSAC.lrr = [1]", "has no parameter 'lrr'"),
         (TOP + "[grid]\nActorCritic.lr = [1e-3, -1.0]", "SAC.lr is -1.0"),

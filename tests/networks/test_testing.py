@@ -9,12 +9,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+import offpcc
 from offpcc.algorithms import SAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config.registry import configurable
 from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
 from offpcc.networks.cells import CELLS
 from offpcc.networks.encoders import InputShape
+from offpcc.networks.testing import check_own_encoder
 from offpcc.utils.errors import UserError
 
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
@@ -80,8 +82,8 @@ class Mean(Cell):
     ("random", "depend on later steps"),
     ("start", "with a state of zeros differs from an episode's start"),
     ("layers first", "its first axis must be the batch"),
-    ("mirror", "the mirror of Recurrent returns other summaries than forward"),
-    ("not saved", "Recurrent returns other summaries after it was rebuilt from an actor's file"),
+    ("mirror", "the mirror of Recurrent with Mean returns other summaries than forward"),
+    ("not saved", "Recurrent with Mean returns other summaries after it was rebuilt from an actor's file"),
 ])  # fmt: skip
 def test_a_memory_that_breaks_a_promise_is_named(fault, told):
     build = functools.partial(Recurrent, cell=functools.partial(Mean, fault=fault))
@@ -109,7 +111,7 @@ class Recent(Cell):
 @pytest.mark.parametrize("context_length", [10, 40, 200])
 def test_a_window_is_gone_past(context_length):
     with pytest.raises(
-        UserError, match=r"summaries of Recurrent differ between one call and step by step: .* in 300 steps"
+        UserError, match=r"summaries of Recurrent with Recent differ between one call and step by step: .* in 300 steps"
     ):
         check_encoder(functools.partial(Recurrent, cell=functools.partial(Recent, context_length=context_length)))
 
@@ -214,7 +216,7 @@ class Unscaled(Encoder):
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (12, 10, 3), np.uint8), (3, 12, 10)])
 def test_an_encoder_of_an_image_is_checked_with_uint8(space):
     check_encoder(functools.partial(Unscaled, scaled=True), space)
-    with pytest.raises(RuntimeError, match="type"):
+    with pytest.raises(UserError, match=r"Unscaled.forward\(inputs, None\) failed .*: RuntimeError: .* type"):
         check_encoder(functools.partial(Unscaled, scaled=False), space)
     check_encoder(Identity, spaces.Box(-1.0, 1.0, (4,), np.float32))
 
@@ -293,3 +295,138 @@ def test_what_passes_is_loaded_as_it_was_saved(cell, tmp_path):
     loaded = load_actor(tmp_path / "actor.pt").actor_encoder.cell
     assert type(loaded) is (CELLS[cell] if isinstance(cell, str) else Mean)
     assert getattr(loaded, "fault", "none of them") == "none of them"
+
+
+# Encoders of the user's when an algorithm is built ---------------------------------------------------------------
+
+
+@configurable
+class Linear(Encoder):
+    """A layer over a vector, which children break."""
+
+    def __init__(self, shape, *, width=6):
+        super().__init__(shape)
+        self.dim, self.layer = width, nn.Linear(shape.observation[0], width)
+
+    def forward(self, inputs, state=None):
+        return self.layer(inputs.observation), None
+
+
+class NoDim(Linear):
+    def __init__(self, shape):
+        super().__init__(shape)
+        del self.dim
+
+
+class WrongDim(Linear):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.dim = 9
+
+
+class NoState(Linear):
+    def forward(self, inputs, state=None):
+        return self.layer(inputs.observation)
+
+
+class OneArgument(Linear):
+    def forward(self, inputs):
+        return self.layer(inputs.observation), None
+
+
+class FlatTime(Linear):
+    def forward(self, inputs, state=None):
+        return self.layer(inputs.observation).flatten(0, 1), None
+
+
+class Forgetful(Linear):
+    def forward(self, inputs, state=None):
+        return self.layer(inputs.observation), inputs.observation[:, -1]
+
+
+class NoForward(Encoder):
+    dim = 6
+
+
+class NoSuper(Linear):
+    def __init__(self, shape):
+        self.dim, self.layer = 6, nn.Linear(3, 6)
+
+
+class ReadsImages(Linear):
+    def __init__(self, shape):
+        channels, _, _ = shape.observation
+        super().__init__(shape, width=channels)
+
+
+BROKEN = [
+    (NoDim, r"NoDim.dim is not set"),
+    (WrongDim, r"summaries of WrongDim have the shape \(3, 7, 6\); it must be .* = \(3, 7, 9\), with WrongDim.dim = 9"),
+    (NoState, r"NoState.forward has to return summaries and a state, which is None without memory"),
+    (OneArgument, r"OneArgument.forward\(inputs, None\) failed .* = \(3, 7, 3\): TypeError: .*; correct it"),
+    (FlatTime, r"summaries of FlatTime have the shape \(21, 6\)"),
+    (Forgetful, r"Forgetful.memoryless is True, but it returned a state"),
+    (NoForward, r"NoForward has no forward\(inputs, state\); write it"),
+]
+UNBUILT = [
+    (NoSuper, "AttributeError: cannot assign module before"),
+    (ReadsImages, r"ValueError: not enough values to unpack \(expected 3, got 1\)"),
+    (functools.partial(Linear, width=-4), "RuntimeError: Trying to create tensor with negative dimension"),
+    (Encoder, "the class Encoder|it is the base class"),
+]
+
+
+@pytest.mark.parametrize("build, told", BROKEN)
+def test_an_algorithm_checks_an_encoder_of_the_user_when_it_is_built(build, told):
+    box = functools.partial(gymnasium.spaces.Box, -1.0, 1.0)
+    for check in (lambda: SAC(box((3,)), box((1,)), encoder=build), lambda: check_encoder(build, (3,))):
+        with pytest.raises(UserError, match=told):
+            check()
+
+
+@pytest.mark.parametrize("build, told", UNBUILT)
+def test_an_encoder_that_cannot_be_built_is_named_with_its_line(build, told):
+    line = "" if build is Encoder else r" \(\S+test_testing.py:\d+\); correct this line"
+    with pytest.raises(UserError, match=rf"({told}).*{line}"):
+        offpcc.SAC("pendulum-v0", encoder=build)
+    told = "Encoder.dim is not set" if build is Encoder else rf"the encoder cannot be built: {told}"
+    with pytest.raises(UserError, match=told):
+        check_encoder(build, (3,))
+
+
+def test_the_check_of_a_users_encoder_draws_no_random_numbers():
+    box = functools.partial(gymnasium.spaces.Box, -1.0, 1.0)
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    check_own_encoder(Overlooking(InputShape((3,), 1)), InputShape((3,), 1), is_image=True)
+    torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)
+    SAC(box((3,)), box((1,)), encoder=Overlooking)
+
+
+def test_a_users_encoder_of_images_gets_bytes_and_one_after_another_encoder_floats():
+    dtypes = []
+
+    class Reads(Encoder):
+        dim = 2
+
+        def forward(self, inputs, state=None):
+            dtypes.append(inputs.observation.dtype)
+            return inputs.observation.flatten(2)[..., :2].float(), None
+
+    for is_image in (True, False):
+        check_own_encoder(Reads(InputShape((1, 8, 8), 1)), InputShape((1, 8, 8), 1), is_image)
+    assert dtypes == [torch.uint8, torch.float32]
+
+
+@pytest.mark.parametrize("observation", [gymnasium.spaces.Discrete(3), "box", None, 4])
+def test_check_encoder_names_an_argument_of_the_wrong_kind(observation):
+    with pytest.raises(UserError, match=r"check_encoder.observation is .* a Box, a Dict or a shape"):
+        check_encoder(Linear, observation)
+    with pytest.raises(UserError, match=r"check_encoder.build is 'Linear'; give an encoder class"):
+        check_encoder("Linear", (3,))
+
+
+def test_an_agent_that_cannot_be_saved_is_announced_when_it_is_built():
+    with pytest.warns(offpcc.utils.errors.DataWarning, match="can learn, but not be saved: .*UndecoratedEncoder"):
+        offpcc.SAC("pendulum-v0", encoder=UndecoratedEncoder)

@@ -373,6 +373,35 @@ def test_the_contract_has_no_state_for_critics(tmp_path):
     assert "gear" in contract["observation_space"] and "one-hot vectors of choices" in contract["inside"]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "env", "words"),
+    [
+        ("sac", "pendulum-v0", r"observations of shape \(3,\) .*trained with of shape \(2,\) and 1 numbers as action"),
+        ("sac", "cartpole-p-v0", r"and 2 discrete actions, but the actor .* 1 numbers as action; give the environment"),
+        ("sac", Mixed, r"observations Dict\(.*\) and 2 numbers"),
+    ],
+)
+def test_an_environment_that_is_not_the_agents_is_refused(algorithm, env, words, tmp_path):
+    agent = agent_of("pendulum-p-v0", algorithm)
+    with pytest.raises(UserError, match=words):
+        offpcc.export(agent, tmp_path / "actor.pt2", env=offpcc.make(env))
+    with pytest.raises(UserError, match=r"export.env is 'pendulum-p-v0'; give an environment, such as offpcc.make"):
+        offpcc.export(agent, tmp_path / "actor.pt2", env="pendulum-p-v0")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_numpy_example_reads_previous_rewards_and_entries(tmp_path):
+    agent = agent_of(Told, "rsac", *EXTRAS)
+    offpcc.export(agent, tmp_path / "actor.onnx")
+    lines = ["0.5 2 0.1 -0.3 0", "-0.5 0 0.4 0.2 1.5"]
+    command = [sys.executable, ROOT / "examples" / "act_in_numpy.py", tmp_path / "actor.onnx"]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 2
+    done = subprocess.run(command, input="0.5 2", capture_output=True, text=True)
+    assert done.returncode == 1 and "a line has 2 numbers, but the actor reads 1 of observation" in done.stderr
+
+
 @pytest.fixture
 def run(tmp_path):
     """A run's folder, of few steps."""

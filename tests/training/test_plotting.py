@@ -7,6 +7,7 @@ import pytest
 
 from offpcc.training.analysis import plotting
 from offpcc.training.analysis.plotting import plot_run, plot_runs
+from offpcc.training.analysis.report import make_report
 from offpcc.training.analysis.run_tables import NoRunsError
 from offpcc.utils.errors import UserError
 
@@ -232,6 +233,16 @@ def test_runs_without_tests_are_left_out_beside_others_and_named(tmp_path):
     summaries = plot_runs([tmp_path], tmp_path / "c.png", announce=told.append)
     assert [summary.label for summary in summaries] == ["sac"]
     assert len(told) == 1 and "left out" in told[0] and "iql" in told[0]
+
+
+def test_runs_without_tests_do_not_change_the_labels_of_others(tmp_path, figures):
+    folder = tmp_path / "env" / "sac"
+    write_runs(folder, "SAC.lr = 0.001", {1: [1.0, 2.0], 2: [3.0, 4.0]})
+    write_runs(folder, "SAC.lr = 0.01", {3: [None]})
+    assert [summary.label for summary in plot_runs([folder], tmp_path / "c.png")] == ["sac"]
+    assert make_report([folder], baseline="sac").entries[0].name == "sac"
+    write_runs(folder, "SAC.lr = 0.01", {4: [1.0, 2.0]})
+    assert {summary.label for summary in plot_runs([folder], tmp_path / "c.png")} == {"sac, lr=0.001", "sac, lr=0.01"}
 
 
 def test_runs_of_other_settings_have_a_line_of_their_own(tmp_path, figures):

@@ -395,7 +395,7 @@ def test_plot_reads_a_folder_with_runs_of_several_environments(tmp_path, capsys)
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"baseline": "ddpg"}, "there are no runs of the baseline ddpg; there are runs of sac, td3"),
+        ({"baseline": "ddpg"}, 'there are no runs of the baseline ddpg; give a label of the report: "sac", "td3"'),
         ({"normalise": "d4rl"}, "there are no reference returns for a-v0, b-v0 to normalise with"),
         ({"normalise": "gone.toml"}, "gone.toml cannot be read as references"),
         ({"normalise": {"a-v0": [1, 0], "b-v0": [0, 1]}}, "have to be two returns, low and high"),

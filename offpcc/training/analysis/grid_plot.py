@@ -16,7 +16,7 @@ from offpcc.training.analysis.run_tables import (
     NoRunsError,
     RunGroup,
     Summary,
-    groups_of,
+    groups_with_numbers,
     labels_of,
     mean_over_runs,
 )
@@ -84,7 +84,7 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
     Raises:
         NoRunsError: none has.
     """
-    groups, found, missing = groups_of(folders), [], []
+    (groups, missing), found = groups_with_numbers(folders, metric), []
     for group, name in zip(groups, labels_of(groups), strict=True):
         try:
             num_runs, (steps, mean, std), _ = mean_over_runs(str(group), group.runs, metric)

@@ -18,6 +18,7 @@ from offpcc.training.analysis.run_tables import (
     Summary,
     curve_of,
     groups_of,
+    groups_with_numbers,
     has_trained_online,
     labels_of,
     mean_over_runs,
@@ -101,12 +102,15 @@ def plot_runs(
         UserError: If a run's table or config cannot be read.
         ValueError: If the numbers of labels and groups differ.
     """
-    groups = groups_of(folders)
-    names = labels_of(groups) if labels is None else list(labels)
+    missing: list[str] = []
+    if labels is None:
+        groups, faults = groups_with_numbers(folders, metric)
+        names, missing = labels_of(groups), [str(fault) for fault in faults]
+    else:
+        groups, names = groups_of(folders), list(labels)
     if len(names) != len(groups):
         raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
     means: list[tuple[RunGroup, str, Mean]] = []
-    missing = []
     for group, name in zip(groups, names, strict=True):
         try:
             means.append((group, name, mean_over_runs(str(group), group.runs, metric)))

@@ -36,7 +36,7 @@ from offpcc.training.analysis.run_tables import (
     RunGroup,
     align_runs,
     cut,
-    groups_of,
+    groups_with_numbers,
     has_trained_online,
     labels_of,
     read_progress,
@@ -317,7 +317,8 @@ def make_report(
         found = [runs.normalised(*references[runs.task]) for runs in found]
     names = list(dict.fromkeys(runs.name for runs in found))
     if baseline is not None and baseline not in names:
-        raise UserError(f"there are no runs of the baseline {shown(baseline)}; there are runs of {cut(names, ', ')}")
+        known = cut([f'"{name}"' for name in names], ", ")
+        raise UserError(f"there are no runs of the baseline {shown(baseline)}; give a label of the report: {known}")
     scopes = {task: {runs.name: [runs] for runs in found if runs.task == task} for task in tasks}
     if len(tasks) > 1 and references:
         of_all = {name: [runs for runs in found if runs.name == name] for name in names}
@@ -364,8 +365,8 @@ def make_report(
 
 def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
     """Return the runs in some folders, and warnings about them."""
-    groups, found, warnings = groups_of(folders), list[Runs](), list[str]()
-    faults = []
+    groups, faults = groups_with_numbers(folders, RETURN)
+    found, warnings = list[Runs](), [f"left out: {error.message}" for error in faults]
     for group in groups:
         for run in group.runs:
             RunFolder.at(run).refuse_newer()

@@ -264,6 +264,34 @@ def groups_of(folders: Sequence[Path]) -> list[RunGroup]:
     return groups
 
 
+def groups_with_numbers(folders: Sequence[Path], metric: str) -> tuple[list[RunGroup], list[NoRunsError]]:
+    """Group the runs in some folders, without groups that have no number for a metric, such as runs that failed.
+
+    Settings are compared among the other groups alone, so the former do not change their labels.
+
+    Returns:
+        The groups, and why the others are left out.
+
+    Raises:
+        NoRunsError: no group has a number.
+    """
+    groups, faults, kept = groups_of(folders), list[NoRunsError](), list[Path]()
+    for group in groups:
+        if any(_has_numbers(run, metric) for run in group.runs):
+            kept += group.runs
+        else:
+            faults.append(NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(group.runs)}"))
+    if not kept:
+        raise faults[0]
+    return groups_of(kept) if faults else groups, faults
+
+
+def _has_numbers(run: Path, metric: str) -> bool:
+    """Check whether a run has a number for a metric; True if it has no such column, which is another fault."""
+    progress = read_progress(run / "progress.csv")
+    return metric not in progress or len(curve_of(progress, metric).steps) > 0
+
+
 def _is_below_task(folder: Path, env: str) -> bool:
     """Return whether the folder above is one of the environment, as in a folder of results, or this is not known."""
     try:
