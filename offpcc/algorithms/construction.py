@@ -43,7 +43,7 @@ from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty, reads_previous
-from offpcc.networks.testing import check_own_encoder
+from offpcc.networks.testing import check_own_encoders
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import OneHot, action_size
@@ -512,10 +512,8 @@ class Construction:
         shape = InputShape(self.observation_shape, self.action_dim)
         try:
             self.shared_encoder = build_encoder(shared_encoder, shape, f"{owner}.shared_encoder")
-            check_own_encoder(self.shared_encoder, shape, is_image=True)
             own_shape = InputShape(self.shared_encoder.output_shape, self.action_dim)
             self.actor_encoder = self._build_own_encoder(encoder, own_shape)
-            check_own_encoder(self.actor_encoder, own_shape, is_image=isinstance(self.shared_encoder, PassThrough))
         except UnsuitedEncoderError as error:
             own, other = vars(type(self)).get("names") or ("", "")
             if own and has_images(self.observation_shape) is (other == f"c{own}"):
@@ -544,6 +542,7 @@ class Construction:
         self.build_heads(dim, of_others)
         for network in self.networks():
             network.to(self.device)
+        check_own_encoders(self.shared_encoder, self.actor_encoder, shape, self._observed_dtype())
         if self.has_critics:
             self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
             self.target_critic_encoders = copy.deepcopy(self.critic_encoders)
@@ -551,6 +550,11 @@ class Construction:
         if self.has_target_actor:
             self.target_actor_encoder = copy.deepcopy(self.actor_encoder)
             self.target_actor = copy.deepcopy(self.actor)
+
+    def _observed_dtype(self) -> torch.dtype:
+        """Return the dtype of observations in a batch: bytes of images, else float32."""
+        is_bytes = self.observation_space.dtype == np.uint8 and len(self.observation_shape) > 1
+        return torch.uint8 if is_bytes else torch.float32
 
     def _build_own_encoder(self, build: EncoderBuilder, shape: InputShape) -> Encoder:
         """Return the actor's encoder; an error of an encoder of images that reads the shared encoder says so."""

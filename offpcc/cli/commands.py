@@ -36,9 +36,9 @@ from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
 from offpcc.envs.tasks import atari, dm_control_suite
 from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
-from offpcc.training.analysis.run_tables import groups_of, labels_of, losses_at_switch
+from offpcc.training.analysis.run_tables import groups_of, groups_with_numbers, labels_of, losses_at_switch
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
-from offpcc.training.export import export
+from offpcc.training.export import OtherEnvironmentError, export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, return_decimals
@@ -241,9 +241,10 @@ def run_plot(
     """Draw learning curves and print their final values."""
     look: dict[str, Any] = {"grid": grid, "average": average, "final": final}
     summaries = plot_runs(folder, output, metric, **look, option="--output", announce=print)
-    losses = losses_at_switch(folder)
+    groups, _ = groups_with_numbers(folder, metric)  # as the plot groups them
+    losses = losses_at_switch(groups)
     versions: dict[str, set[str]] = {}
-    for group in groups_of(folder):
+    for group in groups:
         known = [RunFolder.at(run).details().get("simulator") for run in group.runs]
         versions.setdefault(group.environment, set()).update(shown(one) for one in known if isinstance(one, str))
     for summary in summaries:
@@ -612,7 +613,13 @@ def run_export(
             raise
         print(f"note: the contract has no control rate, as {shown(str(known))} cannot be made: {error.message}")
     try:
-        done = export(file, out, env=made, units=given)
+        try:
+            done = export(file, out, env=made, units=given)
+        except OtherEnvironmentError as error:
+            if env:
+                raise
+            print(f"note: the contract has no control rate: {error.message}")
+            done = export(file, out, units=given)
     finally:
         if made is not None:
             made.close()

@@ -148,8 +148,10 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
     modules = tuple(_names(file, table, "import"))
     stop = _stop(file, table.get("stop"), epochs, envs)
     name = table.get("name", file.stem)
-    if not isinstance(name, str) or ("name" in table and path_part(name) != name):
-        raise _fault(file, "name", name, "the name of a folder of letters, digits, '.', '-' and '_', such as 'lr'")
+    if not isinstance(name, str):
+        raise _fault(file, "name", name, "the name of a folder, such as 'lr'")
+    if "name" in table and (part := path_part(name)) != name:
+        raise _fault(file, "name", name, f"a folder's name of letters, digits, '.', '-' and '_', such as {part!r}")
     return Sweep(file, path_part(name), [*points.values()], tuple(seeds), epochs, fixed, modules, *stop)
 
 

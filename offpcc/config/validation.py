@@ -33,7 +33,6 @@ class Rule(NamedTuple):
 
 def one_of(names: Collection[str]) -> Rule:
     """Return a rule for strings that are one of `names`; the message lists the names in this order."""
-
     words = f"one of {', '.join(names)}"
 
     def nearest(value: Any) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from numbers import Integral
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -141,9 +142,23 @@ def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_
         raise UserError(
             f"{name} returned {format_value(encoder)}; {_as_encoder(encoder) or 'it has to return an encoder'}"
         )
+    check_dim(encoder)
     if not (may_have_memory or encoder.memoryless):
         raise UserError(f"{name} has a memory, whose state would be lost; choose an encoder without memory")
     return encoder
+
+
+def check_dim(encoder: Encoder) -> None:
+    """Check the width of an encoder's summaries; one that defines its `output_shape` may have none.
+
+    Raises:
+        UserError: it is not set, or is no whole number.
+    """
+    dim, name = getattr(encoder, "dim", None), type(encoder).__name__
+    if dim is None and type(encoder).output_shape is Encoder.output_shape:
+        raise UserError(f"{name}.dim is not set; set it in __init__ to the width of a summary")
+    if dim is not None and not isinstance(dim, Integral):
+        raise UserError(f"{name}.dim is {format_value(dim)}; it has to be a whole number")
 
 
 def _as_encoder(value: Any) -> str:

@@ -50,9 +50,9 @@ def _as_cell(value: Any) -> str:
     return ""
 
 
-CellChoice = Annotated[
-    str | CellBuilder, either(one_of(CELLS), Rule("a cell class such as @LSTM", _builds_cells, _as_cell))
-]
+_NAME = one_of(CELLS)
+_CELL = either(_NAME, Rule("a cell class such as @LSTM", _builds_cells))
+CellChoice = Annotated[str | CellBuilder, _CELL._replace(remedy=lambda value: _as_cell(value) or _NAME.remedy(value))]
 
 
 @configurable

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from offpcc.config.registry import from_specification
 from offpcc.config.validation import format_value
 from offpcc.core import State
-from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, rebuilds
+from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, check_dim, rebuilds
 from offpcc.networks.numpy_inference import mirror_of
 from offpcc.networks.states import keep_rows, map_state
 from offpcc.utils.errors import UserError, format_error
+from offpcc.utils.rng import same_global_generators
 from offpcc.utils.spaces import PackedDict, channels_first_shape
 
 ROWS, STEPS = 3, 7
@@ -41,7 +42,9 @@ def check_encoder(
         observation = PackedDict(observation).unpacked_shape
     elif isinstance(observation, spaces.Box):
         observation = channels_first_shape(observation.shape)
-    elif not isinstance(observation, tuple):
+    elif isinstance(observation, list | tuple):
+        observation = tuple(observation)
+    else:
         raise UserError(
             f"check_encoder.observation is {format_value(observation)}; it has to be a Box, a Dict or a shape such as "
             f"(4,); a Discrete observation of n values reaches an encoder as the shape (n,)"
@@ -60,6 +63,7 @@ def check_encoder(
             f"{type(encoder).__name__} is not an encoder; derive it from Encoder, or check a memory cell by "
             f"functools.partial(Recurrent, cell={type(encoder).__name__})"
         )
+    check_dim(encoder)
     encoder.eval()
     with torch.no_grad():
         _try(encoder, _random(shape, STEPS))
@@ -68,24 +72,41 @@ def check_encoder(
         _try_again(encoder, shape)
 
 
-def check_own_encoder(encoder: Encoder, shape: InputShape, is_image: bool) -> None:
-    """Check that an encoder with parts of the user's runs, and returns summaries and a state.
+def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: torch.dtype) -> None:
+    """Check that encoders with parts of the user's run, and that they return summaries and a state.
 
-    This is the part of `check_encoder` that takes no time; algorithms call it when they are built.
+    Algorithms call this when they are built. It is a small part of `check_encoder`: one call with zeros, in two rows of
+    two steps. Zeros are legal for every encoder, because they take the place of padding.
 
     Args:
-        encoder: the encoder. The check runs a copy of it, in eval mode.
-        shape: the shape of its inputs.
-        is_image: whether inputs with three axes are images of bytes; else they are float32.
+        shared: the encoder of all networks. The check runs copies, in eval mode, on the device of the weights.
+        own: the encoder of one network, which reads the output of `shared`.
+        shape: the shape of observations.
+        dtype: the dtype of observations.
 
     Raises:
-        UserError: the encoder raises an exception, or returns something else.
+        UserError: an encoder raises an exception, or returns something else.
     """
-    if all(type(part).__module__.startswith(("offpcc.", "torch.")) for part in encoder.modules()):
+    if not any(map(_own_parts, (shared, own))):
         return
-    encoder = copy.deepcopy(encoder).eval()
-    with torch.no_grad(), torch.random.fork_rng([]):
-        _run(encoder, _random(shape, STEPS, is_image))
+    try:
+        shared, own = copy.deepcopy((shared, own))
+    except Exception:  # a part cannot be copied, so it cannot be tried without a trace
+        return
+    shared.eval()
+    own.eval()
+    device = next((weight.device for weight in (*shared.parameters(), *own.parameters())), torch.device("cpu"))
+    sizes = ((tuple(shape.observation), dtype), ((shape.action_dim,), torch.float32), ((1,), torch.float32))
+    inputs = Inputs(*(torch.zeros(2, 2, *size, dtype=kind, device=device) for size, kind in sizes))
+    with torch.no_grad(), same_global_generators():
+        h, _ = _run(shared, inputs, shared.output_shape)
+        _run(own, inputs._replace(observation=h), (own.dim,))
+
+
+def _own_parts(module: nn.Module) -> list[str]:
+    """Return the names of the classes in a module that belong to neither offpcc nor torch."""
+    classes = map(type, module.modules())
+    return [cls.__name__ for cls in classes if not cls.__module__.startswith(("offpcc.", "torch."))]
 
 
 def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
@@ -116,42 +137,44 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
     if h.shape != (ROWS, STEPS, dim):
         expected = f"(batch, steps, {name}.dim) = ({ROWS}, {STEPS}, {dim})"
         raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
-    _check_state(name, state)
+    _check_state(name, state, ROWS)
     if torch.equal(again[0], h):  # else it draws random numbers
         _compare(others[0][:1], h[:1], f"summaries of {name} depend on other rows of the batch")
 
 
-def _check_state(name: str, state: State) -> None:
+def _check_state(name: str, state: State, rows: int) -> None:
+    found: list[Tensor] = []
     try:
-        keep_rows(state, torch.ones(ROWS))
+        map_state(found.append, state)
+        keep_rows(state, torch.ones(rows, device=found[0].device if found else None))
     except UserError as error:
         raise UserError(f"{name}: {error.message}") from error
 
 
-def _random(shape: InputShape, num_steps: int, is_image: bool = True) -> Inputs:
+def _random(shape: InputShape, num_steps: int) -> Inputs:
     draw = torch.Generator().manual_seed(0)
     sizes = tuple(shape.observation), (shape.action_dim,), (1,)
     inputs = Inputs(*(torch.randn(ROWS, num_steps, *size, generator=draw) for size in sizes))
-    if len(sizes[0]) != 3 or not is_image:
+    if len(sizes[0]) != 3:
         return inputs
     return inputs._replace(observation=(32.0 * inputs.observation + 128.0).clamp(0.0, 255.0).to(torch.uint8))
 
 
 def _name(encoder: Encoder) -> str:
-    """Return the name of an encoder's class, with that of its cell."""
-    cell = getattr(encoder, "cell", None)
-    return type(encoder).__name__ + ("" if cell is None else f" with {type(cell).__name__}")
+    """Return the name of an encoder's class; if it is one of offpcc, with the first class of the user's inside it."""
+    own, name = _own_parts(encoder), type(encoder).__name__
+    return f"{name} with {own[0]}" if own and own[0] != name else name
 
 
-def _run(encoder: Encoder, inputs: Inputs) -> tuple[Tensor, State]:
+def _run(encoder: Encoder, inputs: Inputs, output_shape: tuple[int, ...]) -> tuple[Tensor, State]:
     """Return the summaries and the state of an encoder, once they are what an encoder returns."""
-    name, seen = type(encoder).__name__, tuple(inputs.observation.shape)
-    if not isinstance(dim := getattr(encoder, "dim", None), int):
-        raise UserError(f"{name}.dim is not set; set it in __init__ to the width of a summary")
+    name, seen = _name(encoder), tuple(inputs.observation.shape)
+    if type(encoder).forward is Encoder.forward:
+        raise UserError(f"{name} has no forward(inputs, state); write it")
     try:
         result = encoder(inputs, None)
-    except NotImplementedError as error:
-        raise UserError(f"{name} has no forward(inputs, state); write it") from error
+    except UserError:
+        raise
     except Exception as error:  # of the user's code
         raise UserError(
             f"{name}.forward(inputs, None) failed for inputs.observation of the shape (batch, steps, ...) = {seen}: "
@@ -160,21 +183,23 @@ def _run(encoder: Encoder, inputs: Inputs) -> tuple[Tensor, State]:
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor):
         raise UserError(f"{name}.forward has to return summaries and a state, which is None without memory; correct it")
     h, last = result
-    if h.shape != (*seen[:2], dim):
-        expected = f"(batch, steps, dim) = {(*seen[:2], dim)}, with {name}.dim = {dim}"
-        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")
+    expected = (*seen[:2], *output_shape)
+    if h.shape != expected:
+        sizes = f"(batch, steps, dim) = {expected}, with {name}.dim = {encoder.dim}"
+        sizes = sizes if len(output_shape) == 1 else f"(batch, steps, *output_shape) = {expected}"
+        raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {sizes}")
     if encoder.memoryless != (last is None):
         raise UserError(
             f"{name}.memoryless is {encoder.memoryless}, but it returned {'no state' if last is None else 'a state'}; "
             f"encoders with a memory always return a state, and others return None"
         )
-    _check_state(name, last)
+    _check_state(name, last, seen[0])
     return h, last
 
 
 def _try(encoder: Encoder, inputs: Inputs) -> None:
     name, steps = _name(encoder), inputs.observation.shape[1]
-    h, last = _run(encoder, inputs)
+    h, last = _run(encoder, inputs, encoder.output_shape)
     cut = steps // 2
     changed = Inputs(*(torch.cat([x[:, :cut], -x[:, cut:]], 1) for x in inputs))
     _compare(encoder(changed)[0][:, :cut], h[:, :cut], f"summaries of {name} depend on later steps")

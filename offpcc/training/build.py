@@ -257,6 +257,8 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
 
 
 def _warn_unless_savable(algorithm: ActorCritic) -> None:
+    if not hasattr(algorithm, "actor_file"):
+        return
     try:
         algorithm.actor_file()
     except UserError as error:
@@ -623,10 +625,11 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        line = "" if is_shortage(error) else _line_of_user(error)
+        if line:
+            raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         if is_shortage(error) or isinstance(error, OverflowError):
             remedy = f"that needs more memory than is free: lower its sizes, such as {sizes}"
-        elif not isinstance(error, RecursionError) and (line := _line_of_user(error)):
-            raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
         elif isinstance(error, RecursionError):

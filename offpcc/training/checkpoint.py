@@ -401,6 +401,8 @@ def load(
         facts = {name: saved[name] for name in ("algo", "seed", "threads", "dataset_fraction")}
         facts |= {name: saved.get(name) for name in ("dataset_steps", "model")}
         facts["then_env_steps"] = saved.get("then_env_steps", 0) if then_env_steps is None else then_env_steps
+        if dataset is not None and not facts["then_env_steps"]:
+            arguments["environments"] = {}  # the learner goes online no more
         experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
     if (switch_step := content["loop"].get("switch_step")) is not None:
         with closed_on_failure(experiment):

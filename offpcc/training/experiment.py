@@ -352,7 +352,11 @@ class Experiment:
                 "threads": spec.threads,
                 "algorithm": _as_plain_data(type(self.algorithm).__name__, {**spec.algorithm, **spec.memory}),
                 "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
-                "environments": spec.given_of("environments"),
+                "environments": {
+                    name.removeprefix("environments."): value
+                    for name, value in spec.given.items()
+                    if name.startswith("environments.")
+                },
             },
         }
         with explain_write_errors(path):

@@ -234,6 +234,11 @@ def _leaves(state: State) -> list[Tensor]:
 
 # Writing ------------------------------------------------------------------------------------------------------------
 
+
+class OtherEnvironmentError(UserError):
+    """The environment cannot be that of the agent."""
+
+
 Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]  # runs an exported actor on the arrays of its inputs
 
 
@@ -592,21 +597,22 @@ def _check_env(env: Any, agent: Agent) -> None:
         raise UserError(f"export.env is {format_value(env)}; give an environment, such as offpcc.make(NAME)")
     algorithm, seen, actions = agent.algorithm, _seen(env.observation_space, agent), env.action_space
     if (packed := algorithm.packed) is None:
-        there, known = f"of shape {seen.shape}", f"of shape {algorithm.space_shape}"
+        known = f"of shape {algorithm.space_shape}"
+        there = str(seen) if seen.shape is None else f"of shape {seen.shape}"
         is_other = seen.shape != algorithm.space_shape
     else:
         there, known = str(seen), str(packed.dict_space)
-        is_other = not isinstance(seen, spaces.Dict) or not PackedDict(seen).is_like(packed)
+        is_other = not isinstance(seen, spaces.Dict) or seen.keys() != packed.dict_space.keys()
+        if isinstance(seen, spaces.Dict) and not is_other:
+            is_other = not PackedDict(seen).is_like(packed)
     is_discrete = isinstance(actions, spaces.Discrete | OneHot)
     size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or (1,))
+    kind = {True: "discrete actions", False: "numbers in an action"}
     if is_other or (is_discrete, size) != (algorithm.is_discrete, algorithm.action_dim):
-        kinds = [
-            f"{number} {'discrete actions' if discrete else 'numbers as action'}"
-            for number, discrete in ((size, is_discrete), (algorithm.action_dim, algorithm.is_discrete))
-        ]
-        raise UserError(
-            f"{name_of(env)} has observations {there} and {kinds[0]}, but the actor was trained with {known} and "
-            f"{kinds[1]}; give the environment of its training"
+        raise OtherEnvironmentError(
+            f"{name_of(env)} has observations {there}, {size} {kind[is_discrete]}, but the actor was trained with "
+            f"observations {known}, {algorithm.action_dim} {kind[algorithm.is_discrete]}; give the environment of its "
+            f"training, made by offpcc.make"
         )
 
 

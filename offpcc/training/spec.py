@@ -393,7 +393,7 @@ class RunSpec:
                 **_as_bindings("train", python_numbers(training or {})),
                 **_as_bindings("environments", python_numbers(environments or {})),
                 **loading.python_bindings("make", python_numbers(make or {})),
-                **_as_bindings("build", {name: value for name, value in own.items() if value is not None}),
+                **_as_bindings("build", _without_unwritable_loggers(own)),
             },
             checkpoints=CheckpointOptions.from_gin(),
             config=loading.current(),
@@ -409,11 +409,6 @@ class RunSpec:
         """The label of its environment and dataset; see `run_label`."""
         part = self.dataset_fraction, self.dataset_steps
         return run_label(self.env, self.dataset, *part, goes_online=self.then_env_steps > 0)
-
-    def given_of(self, owner: str) -> dict[str, Any]:
-        """Return the arguments in `given` of one owner, such as "environments"."""
-        names = {name: name.rpartition(".") for name in self.given}
-        return {last: self.given[name] for name, (first, _, last) in names.items() if first == owner}
 
     def num_epochs(self, switch_epoch: int | None = None) -> int:
         """Return the number of epochs of the whole run.
@@ -448,11 +443,13 @@ class RunSpec:
 
 
 def _as_bindings(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of Python as bindings of gin, without loggers that gin cannot write."""
-    bindings = {f"{owner}.{name}": loading.with_names(value) for name, value in given.items()}
-    if not loading.is_writable(bindings.get("build.loggers")):
-        del bindings["build.loggers"]
-    return bindings
+    """Return arguments of Python as bindings of gin."""
+    return {f"{owner}.{name}": loading.with_names(value) for name, value in given.items() if value is not None}
+
+
+def _without_unwritable_loggers(parts: Mapping[str, Any]) -> dict[str, Any]:
+    can_write = loading.is_writable(loading.with_names(parts["loggers"]))
+    return {name: value for name, value in parts.items() if name != "loggers" or can_write}
 
 
 def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:

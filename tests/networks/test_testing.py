@@ -10,13 +10,13 @@ from gymnasium import spaces
 from torch import nn
 
 import offpcc
-from offpcc.algorithms import SAC
+from offpcc.algorithms import BC, SAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config.registry import configurable
 from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
 from offpcc.networks.cells import CELLS
-from offpcc.networks.encoders import InputShape
-from offpcc.networks.testing import check_own_encoder
+from offpcc.networks.encoders import InputShape, PassThrough
+from offpcc.networks.testing import check_own_encoders
 from offpcc.utils.errors import UserError
 
 SMALL = functools.partial(Convolutional, channels=(4, 3), kernels=(3, 3), strides=(2, 1), feature_dim=6)
@@ -361,10 +361,13 @@ class ReadsImages(Linear):
 
 BROKEN = [
     (NoDim, r"NoDim.dim is not set"),
-    (WrongDim, r"summaries of WrongDim have the shape \(3, 7, 6\); it must be .* = \(3, 7, 9\), with WrongDim.dim = 9"),
+    (
+        WrongDim,
+        r"summaries of WrongDim have the shape \(\d, \d, 6\); it must be .* = \(\d, \d, 9\), with WrongDim.dim = 9",
+    ),
     (NoState, r"NoState.forward has to return summaries and a state, which is None without memory"),
-    (OneArgument, r"OneArgument.forward\(inputs, None\) failed .* = \(3, 7, 3\): TypeError: .*; correct it"),
-    (FlatTime, r"summaries of FlatTime have the shape \(21, 6\)"),
+    (OneArgument, r"OneArgument.forward\(inputs, None\) failed .* = \(\d, \d, 3\): TypeError: .*; correct it"),
+    (FlatTime, r"summaries of FlatTime have the shape \(\d+, 6\)"),
     (Forgetful, r"Forgetful.memoryless is True, but it returned a state"),
     (NoForward, r"NoForward has no forward\(inputs, state\); write it"),
 ]
@@ -394,29 +397,88 @@ def test_an_encoder_that_cannot_be_built_is_named_with_its_line(build, told):
         check_encoder(build, (3,))
 
 
+class Noisy(Linear):
+    """Draws random numbers in each call, of torch and of NumPy."""
+
+    def forward(self, inputs, state=None):
+        return super().forward(inputs)[0] + torch.rand(()) + np.random.random(), None
+
+
 def test_the_check_of_a_users_encoder_draws_no_random_numbers():
-    box = functools.partial(gymnasium.spaces.Box, -1.0, 1.0)
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    check_own_encoder(Overlooking(InputShape((3,), 1)), InputShape((3,), 1), is_image=True)
-    torch.testing.assert_close(torch.rand(4), expected, rtol=0, atol=0)
-    SAC(box((3,)), box((1,)), encoder=Overlooking)
+    encoder, draws = Noisy(InputShape((3,), 1)), []
+    for is_checked in (False, True):
+        torch.manual_seed(3)
+        np.random.seed(3)
+        if is_checked:
+            check_own_encoders(PassThrough(InputShape((3,), 1)), encoder, InputShape((3,), 1), torch.float32)
+        draws.append((torch.rand(1).item(), np.random.random()))
+    assert draws[0] == draws[1]
 
 
-def test_a_users_encoder_of_images_gets_bytes_and_one_after_another_encoder_floats():
-    dtypes = []
+class Embedded(Encoder):
+    """Reads symbols: numbers out of the space are errors."""
 
-    class Reads(Encoder):
-        dim = 2
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.symbols, self.dim = nn.Embedding(11, 2), 2 * int(np.prod(shape.observation))
 
-        def forward(self, inputs, state=None):
-            dtypes.append(inputs.observation.dtype)
-            return inputs.observation.flatten(2)[..., :2].float(), None
+    def forward(self, inputs, state=None):
+        assert inputs.observation.dtype == torch.uint8
+        return self.symbols(inputs.observation.long()).flatten(2), None
 
-    for is_image in (True, False):
-        check_own_encoder(Reads(InputShape((1, 8, 8), 1)), InputShape((1, 8, 8), 1), is_image)
-    assert dtypes == [torch.uint8, torch.float32]
+
+class Scaled(PassThrough):
+    """A shared encoder of maps: images from 0 to 1."""
+
+    def forward(self, inputs, state=None):
+        return inputs.observation.float() / 255.0, None
+
+
+class ReadsFloats(Encoder):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.net, self.dim = nn.Conv2d(shape.observation[0], 2, 3), np.int64(2)
+
+    def forward(self, inputs, state=None):
+        maps = self.net(inputs.observation.flatten(0, 1))
+        return maps.mean((-2, -1)).unflatten(0, inputs.observation.shape[:2]), None
+
+
+class Frozen(Linear):
+    """Its `train` returns nothing, as many do."""
+
+    def train(self, mode=True):
+        super().train(mode)
+
+
+class Uncopied(Linear):
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.lines = (line for line in ())
+
+
+def space_of(*shape, dtype=np.float32):
+    return spaces.Box(0, 255, shape, dtype)
+
+
+@pytest.mark.parametrize("observations, given", [
+    (space_of(7, 7, 3, dtype=np.uint8), {"encoder": Embedded}),
+    (space_of(16, 16, 3, dtype=np.uint8), {"shared_encoder": Scaled, "encoder": ReadsFloats}),
+    (space_of(3, 16, 16), {"encoder": ReadsFloats}),
+    (space_of(3), {"encoder": Frozen}),
+])  # fmt: skip
+def test_an_encoder_that_is_right_is_built(observations, given):
+    SAC(observations, spaces.Box(-1.0, 1.0, (1,)), hidden_dims=(8,), **given)
+
+
+def test_an_encoder_that_cannot_be_copied_is_not_tried():
+    BC(space_of(3), spaces.Box(-1.0, 1.0, (1,)), hidden_dims=(8,), encoder=Uncopied)
+
+
+def test_a_part_of_the_users_in_an_encoder_of_ours_is_named():
+    build = functools.partial(Recurrent, hidden_dim=4, feature_extractor=NoState)
+    with pytest.raises(UserError, match=r"Recurrent with NoState.forward\(inputs, None\) failed"):
+        SAC(space_of(3), spaces.Box(-1.0, 1.0, (1,)), encoder=build)
 
 
 @pytest.mark.parametrize("observation", [gymnasium.spaces.Discrete(3), "box", None, 4])

@@ -376,9 +376,17 @@ def test_the_contract_has_no_state_for_critics(tmp_path):
 @pytest.mark.parametrize(
     ("algorithm", "env", "words"),
     [
-        ("sac", "pendulum-v0", r"observations of shape \(3,\) .*trained with of shape \(2,\) and 1 numbers as action"),
-        ("sac", "cartpole-p-v0", r"and 2 discrete actions, but the actor .* 1 numbers as action; give the environment"),
-        ("sac", Mixed, r"observations Dict\(.*\) and 2 numbers"),
+        (
+            "sac",
+            "pendulum-v0",
+            r"observations of shape \(3,\), 1 .* trained with observations of shape \(2,\), 1 numbers",
+        ),
+        (
+            "sac",
+            "cartpole-p-v0",
+            r", 2 discrete actions, but the actor .*, 1 numbers in an action; give the environment",
+        ),
+        ("sac", Mixed, r"observations Dict\(.*\), 2 numbers"),
     ],
 )
 def test_an_environment_that_is_not_the_agents_is_refused(algorithm, env, words, tmp_path):

@@ -5,6 +5,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from offpcc.cli.commands import run_plot
 from offpcc.training.analysis import plotting
 from offpcc.training.analysis.plotting import plot_run, plot_runs
 from offpcc.training.analysis.report import make_report
@@ -235,14 +236,24 @@ def test_runs_without_tests_are_left_out_beside_others_and_named(tmp_path):
     assert len(told) == 1 and "left out" in told[0] and "iql" in told[0]
 
 
-def test_runs_without_tests_do_not_change_the_labels_of_others(tmp_path, figures):
+def test_runs_without_tests_do_not_change_the_labels_of_others(tmp_path, figures, capsys):
     folder = tmp_path / "env" / "sac"
     write_runs(folder, "SAC.lr = 0.001", {1: [1.0, 2.0], 2: [3.0, 4.0]})
     write_runs(folder, "SAC.lr = 0.01", {3: [None]})
     assert [summary.label for summary in plot_runs([folder], tmp_path / "c.png")] == ["sac"]
     assert make_report([folder], baseline="sac").entries[0].name == "sac"
+    assert run_plot([folder], tmp_path / "c.png", "test/return") == 0
+    assert "env sac: test/return" in capsys.readouterr().out
     write_runs(folder, "SAC.lr = 0.01", {4: [1.0, 2.0]})
     assert {summary.label for summary in plot_runs([folder], tmp_path / "c.png")} == {"sac, lr=0.001", "sac, lr=0.01"}
+
+
+def test_a_folder_of_two_algorithms_of_which_one_has_no_tests(tmp_path, figures, capsys):
+    for run_id, (algo, values) in enumerate({"iql": [1.0, 2.0], "td3_bc": [None]}.items(), 1):
+        details = {"env": "pendulum-v0", "algo": algo, "dataset": {"name": "data"}}
+        (write_run(tmp_path / "mine" / str(run_id), values) / "run.json").write_text(json.dumps(details))
+    assert run_plot([tmp_path / "mine"], tmp_path / "c.png", "test/return") == 0
+    assert "pendulum-v0_from_data mine: test/return" in capsys.readouterr().out
 
 
 def test_runs_of_other_settings_have_a_line_of_their_own(tmp_path, figures):

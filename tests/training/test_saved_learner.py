@@ -290,3 +290,12 @@ def test_an_error_of_a_class_of_the_users_keeps_its_text(tmp_path, monkeypatch):
     monkeypatch.delitem(RATES, "slow")
     with pytest.raises(KeyError, match=r"^'slow'"):
         offpcc.load(file)
+
+
+def test_a_learner_that_was_to_go_online_is_loaded_to_learn_from_data_alone(tmp_path):
+    data = offpcc.collect("pendulum-v0", None, steps=400)
+    given = {"environments": {"num_envs": 2}, "then_env_steps": 5_000}
+    offpcc.IQL("pendulum-v0", dataset=data, hidden_dims=(8,), **given).save(tmp_path / "learner.pt")
+    again = offpcc.load(tmp_path / "learner.pt", "pendulum-v0", dataset=data, then_env_steps=0)
+    assert again.online is None
+    assert offpcc.load(tmp_path / "learner.pt", "pendulum-v0", dataset=data).online.interaction.num_envs == 2

@@ -1,4 +1,4 @@
-"""What is learned from finished runs: tables, curves, reports, statistics, values of policies, use of memory."""
+"""Analysis: tables, curves and reports of runs, statistics, values of policies from data, use of memory."""
 
 from typing import Any
 

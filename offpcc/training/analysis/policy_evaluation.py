@@ -1,4 +1,4 @@
-"""Policy evaluation from data: the value of policies by fitted Q evaluation, and how well values rank policies.
+"""Policy evaluation from data: the value of policies by fitted Q evaluation.
 
 The evaluated policy is the mode of an actor. Of discrete actions, it is the one with the largest probability or Q
 value; the critics read it as a one-hot vector. Random actions of tests (`ValueBased.test_epsilon`) are left out.
@@ -278,6 +278,3 @@ class Discounting(gymnasium.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             self.add((self.sum, 0.0 if terminated else self.weight))
         return observation, reward, terminated, truncated, info
-
-
-# How well values rank policies ------------------------------------------------------------------------------------

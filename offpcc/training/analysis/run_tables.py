@@ -230,9 +230,8 @@ class RunGroup(NamedTuple):
         return f"{self.folder} with {self.settings}" if self.settings else str(self.folder)
 
 
-def losses_at_switch(folders: Sequence[Path]) -> dict[tuple[str, str], list[Loss]]:
+def losses_at_switch(groups: Sequence[RunGroup]) -> dict[tuple[str, str], list[Loss]]:
     """Return what runs lost when they went on in their environment, by environment and label as in `plot_runs`."""
-    groups = groups_of(folders)
     found = {}
     for group, name in zip(groups, labels_of(groups), strict=True):
         losses = [loss_at_switch(read_progress(run / "progress.csv")) for run in group.runs]
