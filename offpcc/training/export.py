@@ -602,9 +602,11 @@ def _check_env(env: Any, agent: Agent) -> None:
         is_other = seen.shape != algorithm.space_shape
     else:
         there, known = str(seen), str(packed.dict_space)
-        is_other = not isinstance(seen, spaces.Dict) or seen.keys() != packed.dict_space.keys()
-        if isinstance(seen, spaces.Dict) and not is_other:
-            is_other = not PackedDict(seen).is_like(packed)
+        is_other = not (
+            isinstance(seen, spaces.Dict)
+            and seen.keys() == packed.dict_space.keys()
+            and PackedDict(seen).is_like(packed)
+        )
     is_discrete = isinstance(actions, spaces.Discrete | OneHot)
     size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or (1,))
     kind = {True: "discrete actions", False: "numbers in an action"}

@@ -393,7 +393,7 @@ class RunSpec:
                 **_as_bindings("train", python_numbers(training or {})),
                 **_as_bindings("environments", python_numbers(environments or {})),
                 **loading.python_bindings("make", python_numbers(make or {})),
-                **_as_bindings("build", _without_unwritable_loggers(own)),
+                **_as_bindings("build", _parts_to_bind(own)),
             },
             checkpoints=CheckpointOptions.from_gin(),
             config=loading.current(),
@@ -444,12 +444,14 @@ class RunSpec:
 
 def _as_bindings(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of Python as bindings of gin."""
-    return {f"{owner}.{name}": loading.with_names(value) for name, value in given.items() if value is not None}
+    return {f"{owner}.{name}": loading.with_names(value) for name, value in given.items()}
 
 
-def _without_unwritable_loggers(parts: Mapping[str, Any]) -> dict[str, Any]:
+def _parts_to_bind(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts that are given, without loggers that gin cannot write."""
     can_write = loading.is_writable(loading.with_names(parts["loggers"]))
-    return {name: value for name, value in parts.items() if name != "loggers" or can_write}
+    given = {name: value for name, value in parts.items() if value is not None}
+    return {name: value for name, value in given.items() if name != "loggers" or can_write}
 
 
 def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:

@@ -286,6 +286,11 @@ def test_a_spec_checks_its_arguments(given, words):
         RunSpec.make("pendulum-p-v0", "sac", **given)
 
 
+def test_none_that_is_given_in_python_counts_as_given():
+    given = spec(algo="sac", training={"stop_return": None}).given
+    assert given == {"train.stop_return": None}
+
+
 def test_environments_without_effect_on_a_run_from_data_are_refused(unit_file):
     given = {"environments": {"num_envs": 2}, "dataset": unit_file}
     with pytest.raises(UserError, match=r"environments=\{'num_envs': ...\} has no effect .*, or give then_env_steps"):
