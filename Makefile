@@ -29,7 +29,7 @@ help:
 	@echo "make evidence-velocities   PyBullet's tasks with hidden velocities or positions, a day"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
-	@echo "make evidence-peers   offline algorithms beside d3rlpy and CORL on the same recording, hours; CORL's clone in \$$CORL"
+	@echo "make evidence-peers   offline algorithms beside d3rlpy, CORL and authors' code, hours; clones in \$$CORL, \$$FQL, \$$RLPD"
 	@echo "make evidence-d3rlpy   BC, TD3+BC, IQL, CQL and BCQ beside d3rlpy on three recordings, hours"
 	@echo "make evidence-sb3   SAC and TD3 beside stable-baselines3 on three tasks, a day"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
@@ -243,11 +243,15 @@ $(ONLINE_SAC) $(ONLINE_MAZE_1): $(VENV)/installed
 	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
 	  --run_id 1 $(if $(filter $@,$(ONLINE_SAC)),2 3 4 5) --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
 
-# The same recording, learned by d3rlpy and by CORL, whose clone is in $CORL, with equal settings: algorithm, library. `bc`
-# learns from the best tenth of the episodes.
+# The same recording, learned by d3rlpy, by CORL and by the code of two papers' authors, with equal settings: algorithm,
+# library. Clones are in $CORL, $FQL and $RLPD. `bc` learns from the best tenth of the episodes.
 BESIDE := --env hopper-mujoco-v0 --dataset $(HOPPER_MEDIUM) --run_id 1 2 3 --results results/evidence/peers
-BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac calql bc)
-BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy calql+d3rlpy rebrac+corl sac_n+corl edac+corl bc+corl)
+BESIDE_OURS := $(addprefix beside+,awac crr rebrac sac_n edac calql bc fql rlpd)
+BESIDE_PEERS := $(addprefix beside+,awac+d3rlpy crr+d3rlpy calql+d3rlpy rebrac+corl sac_n+corl edac+corl bc+corl \
+  fql+seohongpark rlpd+ikostrikov)
+CLONE_corl = $(CORL)
+CLONE_seohongpark = $(FQL)
+CLONE_ikostrikov = $(RLPD)
 BESIDE_CONFIG = configs/evidence/offline/beside_peers$(if $(filter bc,$(word 2,$(subst +, ,$@))),_bc_10).gin
 
 evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
@@ -257,18 +261,21 @@ $(BESIDE_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --resume
 
 # The algorithms that d3rlpy has had for long, on three recordings with equal settings, observations normalised on both
-# sides: data, environment, algorithm. The last two recordings are others', in $OFFPCC_DATASETS.
+# sides: data, environment, algorithm. The last two recordings are others', in $OFFPCC_DATASETS. CQL's returns swing on an
+# agent's own data of Hopper, so it is tested there more often.
 D3RLPY_DATA := $(basename $(HOPPER_MEDIUM))+hopper-mujoco-v0 halfcheetah-opolo-medium+HalfCheetah-v4 \
   walker2d-opolo-medium+Walker2d-v4
-D3RLPY_OURS := $(foreach data,$(D3RLPY_DATA),$(addprefix five+$(data)+,$(FIVE)))
+D3RLPY_OURS := $(foreach data,$(D3RLPY_DATA),$(addprefix five+$(data)+,$(FIVE))) \
+  five+$(basename $(HOPPER_EXPERT))+hopper-mujoco-v0+cql
 D3RLPY_THEIRS := $(D3RLPY_OURS:five+%=d3rlpy+%)
 D3RLPY_OPTIONS = --env $(word 3,$(subst +, ,$@)) --algo $(lastword $(subst +, ,$@)) \
   --dataset $(if $(findstring opolo,$@),$(OFFPCC_DATASETS)/)$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 \
-  --config configs/evidence/offline/beside_d3rlpy$(if $(filter %+cql,$@),_cql).gin --results results/evidence/d3rlpy
+  --config configs/evidence/offline/beside_d3rlpy$(if $(filter %+cql,$@),_cql)$(if $(findstring expert,$@),_hopper).gin \
+  --results results/evidence/d3rlpy
 
 evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_THEIRS)
 
-$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(HOPPER_MEDIUM)
+$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(HOPPER_MEDIUM) $(HOPPER_EXPERT)
 $(D3RLPY_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --resume
 
@@ -277,7 +284,7 @@ $(D3RLPY_THEIRS): $(BENCH_VENV)/installed
 
 $(BESIDE_PEERS): $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.offline_returns --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) \
-	  --library $(patsubst corl,corl=$(CORL),$(word 3,$(subst +, ,$@)))
+	  --library $(lastword $(subst +, ,$@))$(addprefix =,$(CLONE_$(lastword $(subst +, ,$@))))
 
 # SAC and TD3 beside stable-baselines3, by equal settings: environment, config, algorithm.
 SB3_TASKS := pendulum-v0+pendulum Hopper-v5+locomotion halfcheetah-bullet-v0+locomotion

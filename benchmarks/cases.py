@@ -13,8 +13,8 @@ NUM_TRANSITIONS = 100_000  # in each buffer
 
 OURS = ("offpcc", "offpcc-fused", "offpcc-bf16", "offpcc-eager")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
-# Measured where a clone is given.
-CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib")
+# Measured where a clone is given. The last two are the authors of FQL and RLPD.
+CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib", "seohongpark", "ikostrikov")
 LIBRARIES = ("floor", *OURS, *PEERS, *CLONES)
 ON_GPU = ("offpcc", "offpcc-bf16", "offpcc-eager", "stable-baselines3", "d3rlpy")  # these are measured on a GPU, too
 MEMORIES = ("lstm", "gru", "mingru", "lru", "gpt", "concat")
@@ -58,6 +58,7 @@ class Sizes:
 PLAIN = Sizes()
 DEEP = Sizes(hidden_dims=(256, 256, 256))  # that of CORL's AWAC, SAC-N, EDAC and ReBRAC
 ONE_SAMPLE = replace(DEEP, num_samples=1)
+TEN_CRITICS = Sizes(num_critics=10)
 ENSEMBLE, LARGE_BATCH = replace(DEEP, num_critics=10), replace(DEEP, batch_size=1024)
 PAPER = Sizes(memory=(256, 2), batch_size=10)  # Yang & Nguyen 2021 (arXiv:2110.12628)
 PAPER_DDPG = replace(PAPER, num_critics=1)
@@ -117,7 +118,7 @@ UNITS = {
 
 OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
-CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL = CLONES
+CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL, FQL, RLPD = CLONES
 OF_MODELS, COMPARING, DRAWN = (("floor", "offpcc", *peers) for peers in ((KIT, MBRL), (KIT,), (MBRL,)))
 LOOPS = ("offpcc", SB3, CLEANRL)
 
@@ -138,8 +139,8 @@ CASES = {
         Case("edac", "EDAC, 10 critics of 3 x 256", "update", "edac", ("floor", "offpcc", CORL, KIT), ENSEMBLE),
         Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", "offpcc", CORL), LARGE_BATCH),
         Case("calql", "Cal-QL, 3 x 10 sampled actions", "update", "calql", ("floor", "offpcc", D3RLPY)),
-        Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", "offpcc")),
-        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", *FUSED), Sizes(num_critics=10)),
+        Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", "offpcc", FQL)),
+        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", *FUSED, RLPD), TEN_CRITICS),
         Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
         Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16, ORIGINAL), PAPER),
         Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16, POMDP, ORIGINAL), PAPER),

@@ -5,9 +5,9 @@ python -m benchmarks.throughput --cases sac,td3,rsac_small
 In each case the libraries, each in a process of its own, are measured in turn for some seconds, round after round.
 A table is printed; throughput.json, throughput.md and throughput.png are written, where a case that is measured again
 replaces its rows. Libraries that are no packages take part by `--clone NAME=FOLDER`, the folder of their clone:
-corl, offlinerl-kit, cleanrl, pomdp-baselines, mbrl-lib, offpcc-2021 (the original offpcc). Other code takes part by
-`--clone NAME=FILE.py`: the file defines prepare(case, num_transitions), which returns benchmarks.libraries.Work for the
-cases that it knows and raises its UnavailableError for the rest.
+corl, offlinerl-kit, cleanrl, pomdp-baselines, mbrl-lib, offpcc-2021 (the original offpcc), seohongpark (FQL) and
+ikostrikov (RLPD). Other code takes part by `--clone NAME=FILE.py`: the file defines prepare(case, num_transitions),
+which returns benchmarks.libraries.Work for the cases that it knows and raises its UnavailableError for the rest.
 """
 
 from __future__ import annotations

@@ -80,6 +80,8 @@ SOURCES = {
     "pomdp-baselines": Source("pomdp_baselines_agents", "", {}),
     "offpcc-2021": Source("offpcc_2021_agents", "", {}),
     "mbrl-lib": Source("mbrl_lib_agents", "", {}),
+    "seohongpark": Source("fql_agents", "", {}),
+    "ikostrikov": Source("rlpd_agents", "", {}),
 }
 
 

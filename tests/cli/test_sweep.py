@@ -490,7 +490,7 @@ def wait_for_rows(tmp_path, process, number=3):
 
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
-    long = TOP.replace("epochs = 2", "epochs = 12").replace("[1, 2]", "[1, 2, 3]")
+    long = TOP.replace("epochs = 2", "epochs = 6").replace("[1, 2]", "[1, 2, 3]")
     long += FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(long)
     process = start(tmp_path, "--jobs", "2")
@@ -502,7 +502,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
     assert again.returncode == 0, out
     assert "going on in" in out
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
-    assert sorted(found) == ["1", "2", "3"] and all(len(lines) == 13 for lines in found.values())
+    assert sorted(found) == ["1", "2", "3"] and all(len(lines) == 7 for lines in found.values())
     (tmp_path / "s.toml").write_text('name = "whole"\n' + long)
     whole = start(tmp_path, "--jobs", "2")
     assert whole.communicate(timeout=600) and whole.returncode == 0
@@ -515,7 +515,7 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
-    text = TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("epoch = 20", "epoch = 250")
+    text = TOP.replace("epochs = 2", "epochs = 6") + FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(text)
     folder = tempfile.mkdtemp(prefix="ray")  # short, because Ray's sockets have names of 107 letters at most
     monkeypatch.setenv("RAY_TMPDIR", folder)  # a cluster of this machine writes its address into the usual one
@@ -535,7 +535,7 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
         cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
-    assert sorted(found) == ["1", "2"] and all(len(lines) == 13 for lines in found.values())
+    assert sorted(found) == ["1", "2"] and all(len(lines) == 7 for lines in found.values())
     assert [row["status"] for row in table(tmp_path)] == ["finished"]
 
 
@@ -552,7 +552,7 @@ def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
-    text = TOP.replace("epochs = 2", "epochs = 40") + FIXED.replace("= 20", "= 250")
+    text = TOP.replace("epochs = 2", "epochs = 16") + FIXED.replace("= 20", "= 250")
     (tmp_path / "s.toml").write_text(f"{text}[stop]\nhours = 0.001\n")  # four seconds
     process = start(tmp_path)
     out, err = process.communicate(timeout=300)
