@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,22 @@ def test_what_a_clone_lacks_is_told(corl, case, sizes, told):
     module, more = load("corl", str(corl))
     with pytest.raises(UnavailableError, match=told):
         module.learner(CASES[case].__class__(case, "", "update", case, (), sizes), transitions(200), **more)
+
+
+@pytest.mark.parametrize("library, case, told", [
+    ("seohongpark", CASES["iql"], "has FQL with two critics"),
+    ("seohongpark", replace(CASES["fql"], sizes=Sizes(num_critics=3)), "has FQL with two critics"),
+    ("seohongpark", CASES["fql"], "FQL cannot be imported here"),
+    ("ikostrikov", CASES["sac"], "RLPD has no other algorithm"),
+    ("ikostrikov", CASES["rlpd"], "RLPD cannot be imported here"),
+])  # fmt: skip
+def test_what_the_authors_code_lacks_is_told(library, case, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("agents", "rlpd"):
+        monkeypatch.setitem(sys.modules, name, None)  # the folder is empty
+    module, more = load(library, str(tmp_path))
+    with pytest.raises(UnavailableError, match=told):
+        module.learner(case, transitions(200), **more)
 
 
 def test_an_installed_package_is_no_mock(monkeypatch):
