@@ -42,6 +42,7 @@ def learner(case: Case, data: Transitions, root: Path, delay: int = 1) -> Learne
     clones.use(root, "ml_collections", "d4rl")
     try:
         import jax
+        import tensorflow_probability.substrates.jax  # noqa: F401, which the code takes for imported
         from rlpd.agents.sac.sac_learner import SACLearner  # type: ignore[import-not-found]
     except ImportError as error:
         raise UnavailableError(f"the code of RLPD cannot be imported here ({error})") from error
