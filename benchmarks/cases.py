@@ -140,7 +140,7 @@ CASES = {
         Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", "offpcc", CORL), LARGE_BATCH),
         Case("calql", "Cal-QL, 3 x 10 sampled actions", "update", "calql", ("floor", "offpcc", D3RLPY)),
         Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", "offpcc", FQL)),
-        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", *FUSED, RLPD), TEN_CRITICS),
+        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", "offpcc", RLPD), TEN_CRITICS),
         Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
         Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16, ORIGINAL), PAPER),
         Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
