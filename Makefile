@@ -30,7 +30,7 @@ help:
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
 	@echo "make evidence-peers   offline algorithms beside d3rlpy, CORL and authors' code, hours; clones in \$$CORL, \$$FQL, \$$RLPD"
-	@echo "make evidence-d3rlpy   BC, TD3+BC, IQL, CQL and BCQ beside d3rlpy on three recordings, hours"
+	@echo "make evidence-d3rlpy   BC, TD3+BC, IQL, CQL and BCQ beside d3rlpy on three recordings, CQL on a fourth, hours"
 	@echo "make evidence-sb3   SAC and TD3 beside stable-baselines3 on three tasks, a day"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"

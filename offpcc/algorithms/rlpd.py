@@ -2,7 +2,7 @@
 
 Ten critics with layer norm learn from targets that ask two of them, drawn at random in each update, as in REDQ (Chen et
 al. 2021, arXiv:2101.05982). The actor raises the mean of all ten. Layer norm bounds what critics say about unseen
-actions, so recorded data need no pessimism. The paper fills half of each batch from recorded data.
+actions, so recorded data beside new data need no pessimism. The paper fills half of each batch from recorded data.
 
 Differs from the authors' code:
 
