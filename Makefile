@@ -275,7 +275,8 @@ D3RLPY_OPTIONS = --env $(word 3,$(subst +, ,$@)) --algo $(lastword $(subst +, ,$
 
 evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_THEIRS)
 
-$(D3RLPY_OURS) $(D3RLPY_THEIRS): $(HOPPER_MEDIUM) $(HOPPER_EXPERT)
+$(filter-out %_expert+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(HOPPER_MEDIUM)
+$(filter %_expert+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(HOPPER_EXPERT)
 $(D3RLPY_OURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --resume
 

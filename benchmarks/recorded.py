@@ -30,6 +30,13 @@ class Transitions(NamedTuple):
         """O and A."""
         return self.observations.shape[1], self.actions.shape[1]
 
+    def sample(self, size: int) -> dict[str, np.ndarray]:
+        """Return `size` random transitions, named as in the code of FQL and RLPD; `masks` is 0 at a termination."""
+        drawn = np.random.randint(len(self.rewards), size=size)
+        columns = ("observations", "actions", "rewards", "next_observations")
+        batch = {name: getattr(self, name)[drawn] for name in columns}
+        return batch | {"masks": 1.0 - self.terminations[drawn].astype(np.float32)}
+
 
 def transitions(num: int, seed: int = 0) -> Transitions:
     """`num` transitions, rounded up to whole episodes, which all end by their time limit."""

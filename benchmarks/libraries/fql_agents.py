@@ -49,17 +49,9 @@ def learner(case: Case, data: Transitions, root: Path) -> Learner:
     widths = {"actor_hidden_dims": sizes.hidden_dims, "value_hidden_dims": sizes.hidden_dims}
     number = int(np.random.randint(2**31))
     latest: list[Any] = [FQLAgent.create(number, data.observations[:1], data.actions[:1], {**SETTINGS, **widths})]
-    columns = {
-        "observations": data.observations,
-        "actions": data.actions,
-        "rewards": data.rewards,
-        "next_observations": data.next_observations,
-        "masks": 1.0 - data.terminations.astype(np.float32),
-    }
 
     def update() -> None:
-        drawn = np.random.randint(len(data.rewards), size=sizes.batch_size)
-        latest[0], told = latest[0].update({name: column[drawn] for name, column in columns.items()})
+        latest[0], told = latest[0].update(data.sample(sizes.batch_size))
         jax.block_until_ready(told)
 
     def act(observations: np.ndarray) -> np.ndarray:

@@ -55,17 +55,9 @@ def learner(case: Case, data: Transitions, root: Path, delay: int = 1) -> Learne
         critic_layer_norm=True,
     )
     latest: list[Any] = [agent]
-    columns = {
-        "observations": data.observations,
-        "actions": data.actions,
-        "rewards": data.rewards,
-        "next_observations": data.next_observations,
-        "masks": 1.0 - data.terminations.astype(np.float32),
-    }
 
     def update() -> None:
-        drawn = np.random.randint(len(data.rewards), size=delay * sizes.batch_size)
-        latest[0], told = latest[0].update({name: column[drawn] for name, column in columns.items()}, delay)
+        latest[0], told = latest[0].update(data.sample(delay * sizes.batch_size), delay)
         jax.block_until_ready(told)
 
     return Learner(update, lambda observations: latest[0].eval_actions(observations), delay)
