@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import add_simulator_version, find_actor
+from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.core import PackedDict, has_images
@@ -59,6 +59,7 @@ def record_dataset(
     resume: bool = False,
     config: str | None = None,
     modules: Sequence[str] = (),
+    gin: Sequence[str] = (),
     device: str | None = None,
     threads: int = 1,
     more_facts: Mapping[str, Any] | None = None,
@@ -94,12 +95,14 @@ def record_dataset(
     agent: ActorCritic | None = None
     if actor == RANDOM:
         refuse_without_effect(deterministic, device, threads, epsilon)
-        loading.load_gin_config(config, [], modules=modules)
+        loading.load_gin_config(config, gin, modules=modules)
         acting = "random actions"
         facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
     else:
-        agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads)
+        agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads, gin)
         facts |= actor_facts
+    if more_facts is None:  # in a recipe, the bindings are for the training
+        check_own_bindings(name)
     make_env = configured_make(name)
     with opened(
         open_environment(make_env, agent, shows_state=True) if agent else make_env(scale_actions=True)
@@ -136,21 +139,26 @@ def record_dataset(
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
     words += [word for module in modules for word in ("--import", module)]
     words += ["--config", config or settings]
-    if actor != RANDOM:
-        words += wrapped_as(facts["config"])
+    words += wrapped_as(facts["config"]) if actor != RANDOM else ["--gin", *gin] if gin else []
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 
 
 def load_agent(
-    env: str, actor: str, config: str | None, modules: Sequence[str], device: str | None, threads: int
+    env: str,
+    actor: str,
+    config: str | None,
+    modules: Sequence[str],
+    device: str | None,
+    threads: int,
+    gin: Sequence[str] = (),
 ) -> tuple[ActorCritic, str, dict[str, Any]]:
     """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
 
     Raises:
         UserError: the actor does not exist.
     """
-    run, file = find_actor(actor, config, modules, f", or the word {RANDOM}")
+    run, file = find_actor(actor, config, modules, f", or the word {RANDOM}", gin)
     bindings = made_by(env)
     agent = load_actor(file, used := choose_device(device, threads))
     facts = {

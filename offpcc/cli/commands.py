@@ -432,11 +432,11 @@ def _load(
         env = run.env()
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
-    _check_own_bindings(env)
+    check_own_bindings(env)
     return env, file, actor
 
 
-def _check_own_bindings(env: str | None, reads_data: bool = False) -> None:
+def check_own_bindings(env: str | None, reads_data: bool = False) -> None:
     """Refuse bindings of the command line that change neither the environment, which is made for that, nor the data."""
     own = [binding for binding in loading.current().bindings if binding.where == COMMAND_LINE]
     if own:
@@ -486,7 +486,7 @@ def _evaluate_from_data(
     actor = load_actor(file, choose_device(device, threads))
     if not env and run.details().get("env"):
         env = run.env()
-    _check_own_bindings(env, reads_data=True)
+    check_own_bindings(env, reads_data=True)
     print(f"evaluating {file}", flush=True)
     with of_data.showing_updates() as show:
         estimate = evaluate_from_data(actor, data, env, progress=show, **fqe)

@@ -18,7 +18,7 @@ from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.cli import collect
-from offpcc.cli.commands import find_actor
+from offpcc.cli.commands import check_own_bindings, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.data.checks.env_fit import match_states_and_wrappers
@@ -54,6 +54,7 @@ def imagine(
     deterministic: bool = False,
     config: str | None = None,
     modules: Sequence[str] = (),
+    gin: Sequence[str] = (),
     device: str | None = None,
     threads: int = 1,
 ) -> int:
@@ -72,15 +73,16 @@ def imagine(
     agent: ActorCritic | None = None
     if actor == collect.RANDOM:
         collect.refuse_without_effect(deterministic, None, 1)
-        loading.load_gin_config(config, [], modules=modules)
+        loading.load_gin_config(config, gin, modules=modules)
     else:
-        run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}")
+        run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}", gin)
         agent = load_actor(file, used)
         facts = {
             "algorithm": short_name(type(agent).__name__),
             "actor": collect.actor_label(run, file),
             "actor_sha256": sha256(file),
         }
+    check_own_bindings(env, reads_data=True)
     with torch_settings(used, threads):
         world = load_model(model, used)
         data, seen_through = read_as(dataset, env)
@@ -122,7 +124,7 @@ def imagine(
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
     words += [word for module in modules for word in ("--import", module)]
-    words += ["--config", config or "configs/offline_quickstart.gin"]
+    words += ["--config", config or "configs/offline_quickstart.gin", *(["--gin", *gin] if gin else [])]
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 

@@ -408,7 +408,7 @@ TAKES = {  # the options of each command
     "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
     "--seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
-    "--rollout_length --recipe --algo --train_steps --medium --config --import --device --threads",
+    "--rollout_length --recipe --algo --train_steps --medium --config --gin --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
     "export": "folder --out --env --units --config --import",
     "train-model": "--dataset --dataset_fraction --dataset_steps --out --env --seed --resume --config --gin --import "
@@ -505,6 +505,11 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "collect --config": {
         "help": "Read this gin file first, for imports or wrappers that the environment needs. With --recipe, it also "
         "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
+    },
+    "collect --gin": {
+        "help": "Change the environment, as in --gin \"make.kwargs={'g': 5.0}\". With --recipe, also set training, as "
+        "in --gin SAC.lr=1e-4. These bindings override those of --config and of the run; a binding without effect is "
+        "refused."
     },
     "collect --dataset": {
         "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a "

@@ -139,6 +139,7 @@ class Recipe:
     resume: bool = False
     config: str | None = None
     modules: Sequence[str] = ()
+    gin: Sequence[str] = ()
     device: str | None = None
     threads: int = 1
 
@@ -226,7 +227,9 @@ class Recipe:
         """Train the agent, or resume its training; return what saved its actors."""
         folder = RunFolder.at(self.out / RUN)
         is_begun = folder.status() is not None
-        options = TrainOptions(self.algo, self.env, config=self.config, modules=self.modules, resume=is_begun)
+        options = TrainOptions(
+            self.algo, self.env, config=self.config, modules=self.modules, gin=self.gin, resume=is_begun
+        )
         load_config(options, folder)
         spec = self.make_spec(folder, {})
         if self.train_steps is not None:
@@ -262,6 +265,7 @@ class Recipe:
             resume=True,
             config=self.config,
             modules=self.modules,
+            gin=self.gin,
             device=self.device,
             threads=self.threads,
             more_facts={"recipe": "d4rl", "kind": kind, **facts},

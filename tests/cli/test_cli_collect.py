@@ -113,6 +113,19 @@ def test_memory_is_advised_where_the_actor_has_one_or_random_data_hides_much(her
     assert f" --algo {advised} " in command and command.endswith(f" --config configs/{config}.gin\n")
 
 
+@pytest.mark.parametrize("actor", ["random", "actor.pt"])
+def test_bindings_of_the_command_line_change_the_environment(here, launch, actor):
+    agent("actor.pt")
+    words = ("collect", "--env", "pendulum-v0", "--actor", actor, "--steps", 9, "--out")
+    seen = "make.wrappers = [@DropIndices]", "DropIndices.indices = (2,)"
+    code, out, err = launch(*words, "a.hdf5", "--gin", *seen)
+    assert (code, load_dataset("a.hdf5").observations.shape) == (0, (9, 2)), err
+    advised = shlex.split(out.splitlines()[-1])
+    assert [advised[advised.index("--gin") + 1 :].count(text) for text in seen] == [1, 1]
+    code, _, err = launch(*words, "b.hdf5", "--gin", "SAC.lr = 0.1")
+    assert (code, "SAC.lr has no effect" in err, (here / "b.hdf5").exists()) == (2, True, False), err
+
+
 def test_progress_is_lines_or_in_a_terminal_a_bar(here, monkeypatch, capsys):
     run(steps=200)
     lines = [line for line in capsys.readouterr().out.splitlines() if " of 200 steps" in line]

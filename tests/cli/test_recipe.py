@@ -119,8 +119,9 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
         done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
         return done.returncode, done.stdout, done.stderr
 
-    code, out, err = alone(*command(whole, "--algo", algo))
+    code, out, err = alone(*command(whole, "--algo", algo, "--gin", "ActorCritic.gamma = 0.9"))
     assert code == 0, err
+    assert "ActorCritic.gamma = 0.9\n" in (whole / "run" / "config.gin").read_text()
     data = {kind: load_dataset(whole / f"{kind}.hdf5") for kind in KINDS}
     for kind in KINDS:
         facts = data[kind].metadata
@@ -142,16 +143,17 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
     np.testing.assert_array_equal(both.rewards[:480], medium.rewards[:480])  # whole episodes first
     assert sorted(both.rewards) == sorted([*medium.rewards, *expert.rewards])
 
-    words = [sys.executable, "-m", "offpcc.launch", *map(str, command(killed, "--algo", algo, "--resume"))]
+    again = command(killed, "--algo", algo, "--resume", "--gin", "ActorCritic.gamma = 0.9")
+    words = [sys.executable, "-m", "offpcc.launch", *map(str, again)]
     for wanted in ("run/actor_epoch_2.pt", "medium-replay.hdf5"):  # in training, and after it
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options) as process:
             while process.poll() is None and not (killed / wanted).exists():
                 time.sleep(0.02)
             process.send_signal(signal.SIGKILL)
-    code, _, err = alone(*command(killed, "--algo", algo, "--resume"))
+    code, _, err = alone(*again)
     assert code == 0, err
     assert digests(killed) == digests(whole)
-    code, out, _ = alone(*command(killed, "--algo", algo, "--resume"))
+    code, out, _ = alone(*again)
     assert code == 0 and out.count("nothing left to") == 4 and digests(killed) == digests(whole)
 
 
