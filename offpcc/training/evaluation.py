@@ -25,6 +25,7 @@ from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endle
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.spaces import OneHot
 from offpcc.utils.video import video
 
 TEST_SEED = 3_000_000  # of the first test episode; training seeds (run ids) are far smaller
@@ -158,7 +159,7 @@ def open_environment(
 
     Raises:
         UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
-            observation shape or number of action dimensions from the agent's.
+            observation shape, kind of action or number of action dimensions from the agent's.
     """
     made = make_env(render_mode=render_mode, scale_actions=True, shows_state=shows_state)
     shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
@@ -172,15 +173,17 @@ def open_environment(
             f"{name_of(made)} has Dict observations ({seen.unpacked_shape!r}), but the actor was trained with "
             f"({packed.unpacked_shape!r}); name the environment of its training with --env"
         )
-    if shape != algorithm.space_shape or action_dim != algorithm.action_dim:
+    is_discrete = isinstance(made.action_space, OneHot)
+    if shape != algorithm.space_shape or (is_discrete, action_dim) != (algorithm.is_discrete, algorithm.action_dim):
         close(made)
         there, known = (
             f"observations {space.unpacked_shape if isinstance(space, PackedDict) else f'of shape {of}'}"
             for space, of in ((seen, shape), (packed, algorithm.space_shape))
         )
+        kind = {True: "discrete actions", False: "action dimensions"}
         raise UserError(
-            f"{name_of(made)} has {there} and {action_dim} action dimensions, but the actor was trained with {known} "
-            f"and {algorithm.action_dim}; name the environment of its training with --env"
+            f"{name_of(made)} has {there} and {action_dim} {kind[is_discrete]}, but the actor was trained with {known} "
+            f"and {algorithm.action_dim} {kind[algorithm.is_discrete]}; name the environment of its training with --env"
         )
     return made
 

@@ -3,6 +3,7 @@
 import re
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import rows, run_folder
@@ -16,6 +17,7 @@ from offpcc.core import Step
 from offpcc.data import ReplayBuffer
 from offpcc.data.datasets.load import load_dataset
 from offpcc.training.collect import EpsilonGreedyActor
+from offpcc.training.evaluation import open_environment
 from offpcc.training.loggers import Loggers
 from offpcc.training.remote import RemoteInteraction
 from offpcc.utils.errors import UserError
@@ -245,3 +247,34 @@ def test_collected_random_actions_are_those_of_collect_alone():
     seen = Step(np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 1)), np.zeros(1))
     assert len({int(greedy.act(seen)[0].argmax()) for _ in range(30)}) == 1
     assert agent.test_epsilon == 1.0
+
+
+class Plain(gymnasium.Env):
+    """Two observed numbers, and any actions."""
+
+    observation_space = Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, action_space, render_mode=None):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, True, {}
+
+
+@pytest.mark.parametrize("algo", ["sac", "dsac"])
+def test_an_actor_of_the_other_kind_of_actions_is_refused(algo):
+    """Three numbers in an action, and three discrete actions."""
+    box, discrete = Box(-1.0, 1.0, (3,), np.float32), Discrete(3)
+    own, other = (box, discrete) if algo == "sac" else (discrete, box)
+    of = {"own": lambda **how: offpcc.make(lambda: Plain(own), **how)}
+    of["other"] = lambda **how: offpcc.make(lambda: Plain(other), **how)
+    env = of["own"](scale_actions=True)
+    actor = ALGORITHMS[algo](env.observation_space, env.action_space, seed=1, hidden_dims=(8,))
+    open_environment(of["own"], actor).close()
+    with pytest.raises(UserError, match="3 discrete actions") as fault:
+        open_environment(of["other"], actor)
+    assert "3 action dimensions" in str(fault.value)
