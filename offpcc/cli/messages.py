@@ -20,7 +20,7 @@ from offpcc.config.synonyms import binding_hint
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.training.spec import RunSpec, has_memory, resolve_env_and_dataset
+from offpcc.training.spec import RunSpec, has_memory, resolve_env_and_dataset, run_label
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import import_own
 
@@ -181,6 +181,13 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
     """Return why there is no run to resume, and name similar runs that also need a dataset or an environment."""
     name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
+    source, part = resolve_env_and_dataset(options.env, options.dataset), (options.dataset_fraction, options.dataset_steps)
+    online = RunFolder(folder.results, run_label(*source, *part, goes_online=True), options.algo, folder.run_id)
+    if not options.then_env_steps and online.status() and (steps := online.env_steps()):
+        return (
+            f"there is no run in {folder.path} to resume, but there is one that went on in its environment, in "
+            f"{online.path}; add --then_env_steps {steps}"
+        )
     results, missing = folder.siblings.parent.parent, "--env" if options.dataset else "--dataset"
     pattern = f"*_from_{name}" if options.dataset else f"{name}_from_*"
     near = [] if options.env and options.dataset else sorted(results.glob(f"{pattern}/{algo}/{folder.run_id}"))

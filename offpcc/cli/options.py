@@ -339,7 +339,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "type": arguments.positive,
         "metavar": "N",
         "help": "After learning from --dataset, go on for N steps in --env, in whole epochs. OfflineToOnline in gin "
-        "has the settings. With train.num_epochs=0, begin in --env at once. The default with --from is 50000.",
+        "has the settings. With train.num_epochs=0, begin in --env at once. The default with --from is 50000; a "
+        "run that is resumed keeps its number.",
     },
     "--threads": {
         "type": arguments.num_threads,

@@ -239,7 +239,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
         dataset=options.dataset,
         dataset_fraction=options.dataset_fraction,
         dataset_steps=options.dataset_steps,
-        then_env_steps=options.then_env_steps,
+        then_env_steps=options.then_env_steps or (folder.env_steps() if options.resume else None),
         start_from=options.start_from,
         init=options.init or folder.details().get("init"),
         model=options.model or folder.details().get("model"),

@@ -526,6 +526,11 @@ def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint
         raise UserError(
             f"{given}, but the run was made with {checkpoint['num_epochs']}: a resumed run may only raise this number"
         )
+    if spec.then_env_steps and num_epochs > checkpoint["num_epochs"]:
+        messages.append(
+            f"with --then_env_steps {spec.then_env_steps} the run has {num_epochs} epochs; before, it had "
+            f"{checkpoint['num_epochs']}"
+        )
     if checkpoint["recorder"] is None and spec.save_dataset:
         raise UserError(
             f"--save_dataset {spec.save_dataset}: the run did not record its first steps; leave --save_dataset out"

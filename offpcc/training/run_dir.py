@@ -90,6 +90,14 @@ class RunFolder:
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
+    def env_steps(self) -> int | None:
+        """Return how many environment steps its online phase has, as last planned; None if it has none."""
+        details = self.details()
+        resumes = details.get("resumes")
+        starts = [details, *(one for one in (resumes if isinstance(resumes, list) else []) if isinstance(one, dict))]
+        planned = [one.get("then_env_steps") for one in starts]
+        return next((number for number in reversed(planned) if isinstance(number, int) and number > 0), None)
+
     def video_files(self) -> list[Path]:
         """Return the videos, sorted by name, without one that is being written."""
         return sorted(file for file in self.videos.glob("[!.]*.mp4") if file.is_file())

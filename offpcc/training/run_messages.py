@@ -34,6 +34,7 @@ from offpcc.training.run_fns import (
 )
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
+from offpcc.utils.paths import as_path
 from offpcc.utils.system import available_bytes
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
@@ -58,6 +59,8 @@ def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[s
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
         which = "the other" if spec.config.given else "all"
         return [*spec.config.given, f"{which} values are those that the run was started with; they are in {file}"]
+    if spec.start_from is not None and is_own_config(spec, RunFolder.at(as_path(str(spec.start_from))).config):
+        return [*spec.config.given, f"the other values are those of {spec.start_from}; all are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)
     for name in sorted((bound.keys() & used.keys()) - {*unused}):

@@ -163,6 +163,8 @@ def test_settings_of_the_second_phase_that_a_run_leaves_behind_are_noted(online,
     assert code == 0, err
     note = f"note: {before} was started with OfflineToOnline.share = 0.25, which --from does not take over"
     assert note in out and "50% of each batch from the data" in out
+    took = f"the other values are those of {before}"
+    assert took in out and "settings by" not in out, "settings that nobody gave here are not listed"
     given = ("--run_id", 2, "--gin", *ONLINE, "OfflineToOnline.share=0.5")
     code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, *given)
     assert code == 0, err
@@ -917,6 +919,30 @@ def test_more_steps_continue_a_finished_run(online, tmp_path):
     code, _, err = online("iql", "--resume", then=("--then_env_steps", "360"))
     assert code == 0, err
     assert [row["env_step"] for row in table(folder(tmp_path, "iql"))] == ["", "120", "240", "360"]
+
+
+def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, tmp_path):
+    """Without --then_env_steps, a resumed run does not go on to the 50,000 steps of a new one."""
+    assert online("iql", then=())[0] == 0
+    source = ("--from", folder(tmp_path, "iql", "pendulum-v0_from_swings"), "--env", "pendulum-v0")
+    assert launch(*source, *THEN, "--gin", *ONLINE)[0] == 0
+    code, out, err = launch(*source, "--resume")
+    assert code == 0 and "nothing left to do" in out, err
+    code, out, err = launch(*source, "--then_env_steps", "360", "--resume")
+    assert code == 0, err
+    assert "with --then_env_steps 360 the run has 4 epochs; before, it had 3" in out
+    code, out, err = launch(*source, "--resume")
+    assert code == 0 and "nothing left to do" in out, err
+    assert [row["env_step"] for row in table(folder(tmp_path, "iql"))] == ["", "120", "240", "360"]
+
+
+def test_a_run_that_went_online_is_named_if_its_steps_are_not_given(launch, pendulum_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = folder(tmp_path, "iql")
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"status": "running", "then_env_steps": 240}))
+    code, _, err = launch("--dataset", pendulum_file, "--env", "pendulum-v0", "--algo", "iql", "--resume")
+    assert code == 2 and f"there is one that went on in its environment, in {run}; add --then_env_steps 240" in err
 
 
 # Drop and regret ------------------------------------------------------------------------------------------------------
