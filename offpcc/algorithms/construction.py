@@ -149,7 +149,8 @@ def check_actions(
 def other_kind(algorithm: Any) -> str:
     """Return the name of the algorithm to propose for the other kind of actions."""
     online, offline = ("sac", "cql") if algorithm.is_discrete else ("dsac", "dcql")
-    return algorithm.counterpart or (offline if algorithm.is_offline else online)
+    learns_offline = algorithm.is_offline or algorithm.imagination is not None
+    return algorithm.counterpart or (offline if learns_offline else online)
 
 
 class Construction:

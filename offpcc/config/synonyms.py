@@ -280,7 +280,7 @@ OPTIONS = {name: ours for ours, names in _OPTIONS.items() for name in names.spli
 
 def binding_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
     """Return a hint for the name of a parameter in another library; "" if the name is unknown or is ours."""
-    found, owner = _find(name, families), next(iter(families), "")
+    found, owner = _find(name, families, known), next(iter(families), "")
     own = [binding for binding in found.bindings if owner and binding.rpartition(".")[2] in known]
     of_owner = [f"{owner}.{binding.rpartition('.')[2]}" for binding in own]
     others = [binding for binding in found.bindings if binding not in own]
@@ -292,10 +292,17 @@ def binding_hint(name: str, families: Collection[str] = (), known: Collection[st
     return f"in offpcc that is {' and '.join(ours)}{f' ({found.note})' if found.note else ''}"
 
 
-def _find(name: str, families: Collection[str]) -> Synonym:
+def _find(name: str, families: Collection[str], known: Collection[str]) -> Synonym:
     keys = [*(f"{family}.{name}" for family in families), name]
     found = next((SYNONYMS[key] for key in keys if key in SYNONYMS), None)
-    return Synonym(OWN.get(name, ())) if found is None else found
+    if found is not None:
+        return found
+    return Synonym(() if lacks_s(name, known) else OWN.get(name, ()))
+
+
+def lacks_s(name: str, known: Collection[str]) -> bool:
+    """Check whether a known name is the plural or the singular of `name`, as hidden_dims is that of hidden_dim."""
+    return not {f"{name}s", name.removesuffix("s")}.isdisjoint(known)
 
 
 def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
@@ -303,7 +310,7 @@ def argument_hint(name: str, families: Collection[str] = (), known: Collection[s
     words = re.findall(r"\w+", ARGUMENTS.get(name, ""))
     if ours := next((word for word in words if word in known), ""):
         return f"in offpcc that is {ours if ' or ' in ARGUMENTS[name] else ARGUMENTS[name]}"
-    found = _find(name, families)
+    found = _find(name, families, known)
     arguments = [_argument(binding, known) for binding in found.bindings]
     note = found.note if found.python is None else found.python
     if not arguments:

@@ -77,6 +77,7 @@ def test_each_option_leads_to_one_that_exists(name):
         ("learning_rate=1e-3", "learning_rate has no effect: it names no class; in offpcc that is ActorCritic.lr"),
         ("SAC.num_epochs=3", "in offpcc that is train.num_epochs"),
         ("sac.lr=1e-3", "did you mean SAC?"),
+        ("SAC.hidden_dim=64", "did you mean hidden_dims?"),
     ],
 )
 def test_a_binding_of_another_library_is_refused_with_our_name(quick, binding, told):

@@ -720,6 +720,7 @@ SINGLE_STEPS = {"timeouts": np.ones(STEPS, bool), "next_observations": np.ones((
             {"actions": np.zeros(STEPS, np.int64)},
             ["odd has the actions Discrete", "choose dcql"],
         ),
+        ("mopo", {"actions": np.zeros(STEPS, np.int64)}, ["choose dcql"]),
         ("riql", NO_ENDS, ["does not say where any episode ends", "dataset.max_episode_steps"]),
         ("calql", NO_ENDS, ["CalQL reads the return from each step on", "dataset.max_episode_steps"]),
         (
