@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from rich.console import Console
@@ -124,6 +125,8 @@ def imagine(
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
     words += [word for module in modules for word in ("--import", module)]
+    if played_in and ":" not in played_in and played_in not in gymnasium.registry:
+        words += ["--import", "MODULE"]  # the module that registers the recorded environment
     words += ["--config", config or "configs/offline_quickstart.gin", *(["--gin", *gin] if gin else [])]
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0

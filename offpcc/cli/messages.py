@@ -65,9 +65,12 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     Raises:
         UserError: a config or a binding of the command is invalid, so the command could not start another run either.
     """
+    if options.model and not options.model.exists():
+        raise UserError(f"the model {options.model} does not exist; correct --model")
     here = folder.run_id
     imported = [one for one in imports_of(options.config) if one not in options.modules]
-    again = replace(options, modules=(*options.modules, *imported))
+    model = None if folder.details().get("model") else options.model  # the run knows its own
+    again = replace(options, modules=(*options.modules, *imported), model=model)
     # The run's own config holds its settings, and is read without its imports.
     is_known = folder.config.is_file() and (not options.config or {*imports_of(folder.config)} <= {*again.modules})
     resume = command(again, folder, here, "--resume", by_own_config=is_known)
@@ -181,8 +184,9 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
     """Return why there is no run to resume, and name similar runs that also need a dataset or an environment."""
     name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
-    source, part = resolve_env_and_dataset(options.env, options.dataset), (options.dataset_fraction, options.dataset_steps)
-    online = RunFolder(folder.results, run_label(*source, *part, goes_online=True), options.algo, folder.run_id)
+    part = options.dataset_fraction, options.dataset_steps
+    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), *part, goes_online=True)
+    online = RunFolder(folder.results, label, options.algo, folder.run_id)
     if not options.then_env_steps and online.status() and (steps := online.env_steps()):
         return (
             f"there is no run in {folder.path} to resume, but there is one that went on in its environment, in "

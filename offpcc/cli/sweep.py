@@ -284,6 +284,8 @@ def _todo(
                 epochs = max(epochs, planned)  # a run is not resumed with fewer epochs
                 gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
                 options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
+                if not run.config.exists():  # named, so that the run proposes no settings that the file does not have
+                    options = replace(options, config=options.config or str(default_config(options)[0]))
                 runs.append((name, {"group": root.name, "cwd": str(Path.cwd()), **vars(options)}))
     return runs
 

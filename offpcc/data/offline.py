@@ -23,9 +23,9 @@ from offpcc.data.checks.env_fit import (
     PACKING,
     bounds_for,
     check_entries,
+    env_notices,
     match_frame_stack,
     match_states_and_wrappers,
-    reward_notices,
     why_other_actions,
     without_states,
 )
@@ -340,7 +340,7 @@ def _facts(
     data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None, return_range: float | None
 ) -> dict[str, Any]:
     """Return the fields of `OfflineDataset` that do not depend on its rows."""
-    of_env = _without_channels(data) if env is None else reward_notices(env)
+    of_env = _without_channels(data) if env is None else env_notices(data, env)
     notices = [*data.notices, *data.action_warnings(bounds), *of_env]
     first, num = data.choices(bounds) if data.discrete_actions else (0, 0)
     discrete = spaces.Discrete(num, start=first) if data.discrete_actions else None

@@ -146,6 +146,8 @@ class RunFolder:
         below = (path for depth in ("*", "*/*", "*/*/*") for path in sorted(self.path.glob(depth)))
         run = next((path for path in below if RunFolder.at(path).status()), None)
         remedy = f"name a run in it, such as {run}" if run else "train one first, or put its file there"
+        if self.status():
+            remedy = "the run had no test yet, or the file was removed; resume the run with --resume"
         raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
     def env(self) -> str:

@@ -101,6 +101,8 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
                 f"for tests, give --env {one}, where the data was recorded" if one else "for tests, give --env NAME"
             )
             messages.append(f"no environment is given, so there are no tests; {advice}")
+        if (num_epochs := spec.training["num_epochs"]) and spec.start_from is None:
+            messages += _describe_updates(num_epochs * spec.training["num_steps_per_epoch"], spec)
         if phase is not None:
             messages += _describe_online(spec, experiment, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
@@ -109,6 +111,13 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
     notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
     return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+
+
+def _describe_updates(num_steps: int, spec: RunSpec) -> list[str]:
+    """Return a note if the steps of a run on recorded data are not as many as its updates."""
+    rate = spec.training["updates_per_step"]
+    text = f"{num_steps:,} steps on the data make {int(num_steps * rate):,} updates"
+    return [] if rate == 1.0 else [f"note: {text} (train.updates_per_step = {rate:g})"]
 
 
 def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:

@@ -20,7 +20,7 @@ EVALUATED = [
     ("run_env_none", "--env"),
     ("gin_syntax", "config.gin"),
     ("gin_wrapper", "somewhere.Wrapper", "--config"),
-    ("only_a_checkpoint", "no saved actor"),
+    ("only_a_checkpoint", "no saved actor", "resume the run"),
 ]
 PLOTTED = [
     *((f"progress_{way}", "progress.csv") for way in ("noise", "empty", "folder", "fifo", "zero", "loop")),

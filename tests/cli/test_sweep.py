@@ -125,6 +125,15 @@ def test_halving_resumes_the_better_half_exactly(here, tmp_path):
     assert kept == [rows(there / seed) for seed in ("1", "2")]
 
 
+def test_runs_with_the_default_config_propose_no_more_epochs_than_the_file(here):
+    """The sweep would refuse a run that somebody continued so."""
+    text = TOP.replace('config = "test/template_short.gin"\n', "").replace("[1, 2]", "[1]") + FIXED
+    code, out, err, started = here(text)
+    assert code == 0 and len(started) == 1 and "train.num_epochs=N" not in out, err
+    code, _, err, started = here(text.replace("epochs = 2", "epochs = 3"))
+    assert code == 0 and len(started) == 1, err
+
+
 def test_a_budget_of_epochs_starts_the_first_runs_and_no_others(here, launch, tmp_path):
     """Four runs of two epochs, and a budget for three of them."""
     text = TOP + FIXED + GRID + "[stop]\ntotal_epochs = {}\n"

@@ -1,5 +1,6 @@
 """Imagined episodes: `ImaginedEpisodes`, and `offpcc collect --model`, which records them."""
 
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -177,6 +178,18 @@ def test_imagined_steps_are_a_data_set(world, tmp_path, capsys, algo):
     assert len(facts["model_sha256"]) == 64
     assert main(["check", "--dataset", str(out)]) == 0
     assert main(["check", "--model", world[1], "--dataset", str(out)]) == 0
+
+
+def test_the_next_command_imports_an_environment_of_the_users_own(world, tmp_path, capsys):
+    """The recording names it, but only its module registers it."""
+    data = str(shutil.copy(world[0], tmp_path / "own.hdf5"))
+    with h5py.File(data, "r+") as file:
+        del file["metadata/env"]
+        file["metadata/env"] = "Own-v0"
+    assert main(words((data, world[1]), tmp_path / "a.hdf5")) == 0
+    assert "--env Own-v0 --algo iql" in (printed := capsys.readouterr().out) and "--import MODULE" in printed
+    assert main(words(world, tmp_path / "b.hdf5")) == 0
+    assert "--import" not in capsys.readouterr().out
 
 
 def test_only_rollouts_in_the_data_set_are_counted(world, tmp_path, capsys):

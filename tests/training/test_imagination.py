@@ -758,6 +758,10 @@ def test_a_given_model_is_the_same_for_the_same_command(train, launch, pendulum_
     assert "DynamicsModel.hidden_dims = [16, 16]" in saved.read_text()
     code, _, err = launch(*words, "--model", model, "--config", config)
     assert code == 2 and "is finished and is not overwritten\n" in err
+    further, new = (next(line for line in err.splitlines() if word in line) for word in ("num_epochs=N", "--run_id 3"))
+    assert "--model" not in further and f"--model {model}" in new  # an existing run knows its model
+    code, _, err = launch(*words, "--model", tmp_path / "none.pt", "--config", config)
+    assert code == 2 and f"the model {tmp_path / 'none.pt'} does not exist; correct --model" in err
     moved = model.rename(tmp_path / "moved.pt")
     code, out, err = launch(*again)
     assert code == 0 and "nothing left to do" in out, err

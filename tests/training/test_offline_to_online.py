@@ -96,6 +96,7 @@ def assert_equal_runs(one, two, bound=True):
 def test_one_run_has_two_phases(online, tmp_path):
     code, out, err = online("iql")
     assert code == 0, err
+    assert "note: 120 steps on the data make 12 updates (train.updates_per_step = 0.1)" in out
     assert "then 240 steps in pendulum-v0 by IQL, 50% of each batch from the data, the first 30 without updates" in out
     found = [(row["step"], row["update"], row["epoch"], row["env_step"]) for row in table(folder(tmp_path, "iql"))]
     assert found == [("120", "12", "1", ""), ("240", "21", "2", "120"), ("360", "33", "3", "240")]

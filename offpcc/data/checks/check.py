@@ -121,7 +121,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     data = data.as_numbers()
     notices = [*data.notices, *data.action_warnings(bounds), *length_notices(data.lengths)]
     if env is not None:
-        notices += env_fit.reward_notices(env)
+        notices += env_fit.env_notices(data, env)
     noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         check, level, remedy = NOTICES[kind]

@@ -1,6 +1,8 @@
 """Checks whether recorded data fits an environment."""
 
+import contextlib
 import math
+import re
 from typing import Any
 
 import gymnasium
@@ -11,13 +13,14 @@ from gymnasium.wrappers import NormalizeReward
 from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import Notice, recorded_wrappers
+from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
+from offpcc.utils.paths import shown
 
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
@@ -57,15 +60,31 @@ def _as_choices(actions: Array) -> str:
     return ""
 
 
-def reward_notices(env: gymnasium.Env[Any, Any]) -> list[Notice]:
-    """Return a notice if the environment's wrappers change rewards, because recorded rewards stay unchanged."""
+def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
+    """Return a notice if the data seem to be of another task, and one if wrappers change rewards.
+
+    Recorded rewards stay unchanged.
+    """
+    notices, origin = [], None
+    with contextlib.suppress(UserError):  # `_source` of a check reports damaged metadata
+        origin = recorded_in(data.metadata, data.name)
+    ours, theirs = _task_word(name_of(env)), _task_word(origin or "")
+    has_id = env.unwrapped.spec is not None  # else its name is that of a class
+    if has_id and ours not in theirs and theirs not in ours:  # else two versions of one task
+        text = f"the data were recorded in {shown(str(origin))}, but the environment is {name_of(env)}"
+        notices.append(Notice("origins", text))
     changing, level = [], env
     while isinstance(level, gymnasium.Wrapper):
         if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
             changing.append(type(level).__name__)
         level = level.env
     text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
-    return [Notice("rewards", f"{text}: be careful when you compare returns")] if changing else []
+    return [*notices, Notice("rewards", f"{text}: be careful when you compare returns")] if changing else notices
+
+
+def _task_word(name: str) -> str:
+    """Return the word of an environment's id that names its task, as hopper of Hopper-v5 or hopper-mujoco-p-v0."""
+    return re.sub("[^a-z0-9]", "", name.rpartition("/")[2].lower().partition("-")[0])
 
 
 def match_states_and_wrappers(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:

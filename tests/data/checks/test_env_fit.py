@@ -5,6 +5,7 @@ from dataclasses import replace
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from gymnasium.wrappers import (
     ClipReward,
@@ -17,7 +18,7 @@ from gymnasium.wrappers import (
 from recordings import flags, recorded
 
 from offpcc.data.checks import env_fit
-from offpcc.data.checks.env_fit import bounds_for, fits, reward_notices
+from offpcc.data.checks.env_fit import bounds_for, env_notices, fits
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.envs.wrappers import DropIndices, PreviousAction
 from offpcc.utils.findings import FAULT, OK
@@ -161,9 +162,32 @@ class Cost(gymnasium.RewardWrapper):
     ],
 )
 def test_wrappers_that_change_rewards_are_told(wrapped, names):
-    notices = reward_notices(wrapped(Cart()))
+    notices = env_notices(data(), wrapped(Cart()))
     if names is None:
         assert not notices
     else:
         (notice,) = notices
         assert notice.kind == "rewards" and notice.text.startswith(f"{names} of Cart changes rewards in tests")
+
+
+@pytest.mark.parametrize(
+    ("recorded_in", "is_told"),
+    [
+        ({"env": "Walker2d-v5"}, True),
+        ({"env_spec": '{"id": "Walker2d-v5"}'}, True),
+        ({"env": "Hopper-v2"}, False),
+        ({"env": "HopperBulletEnv-v0"}, False),
+        ({"env": "hopper-mujoco-p-v0"}, False),
+        ({"env": "mine:Hopper-v5"}, False),
+        ({"env": 3}, False),
+        ({}, False),
+    ],
+)
+def test_data_of_another_task_are_told(recorded_in, is_told):
+    env = Cart()
+    env.spec = EnvSpec("hopper-bullet-v0", entry_point=Cart)
+    found = [notice.text for notice in env_notices(data(**recorded_in), env)]
+    told = ["the data were recorded in Walker2d-v5, but the environment is hopper-bullet-v0"]
+    assert found == (told if is_told else [])
+    env.spec = None
+    assert not env_notices(data(**recorded_in), env), "the name of a class tells nothing"
