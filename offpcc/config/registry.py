@@ -65,7 +65,8 @@ def configurable(cls: C) -> C:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
             unknown = "" if takes_more else next((name for name in kwargs if name not in signature.parameters), "")
-            raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}" if unknown else str(error)) from None
+            hint = nearest_parameter(unknown, type(self)) if unknown else "bind it, or give it a default"
+            raise TypeError(f"{type(self).__name__}: {error}; {hint}") from None
         bound.apply_defaults()
         given: dict[str, Any] = {}
         for name, parameter in list(signature.parameters.items())[1:]:

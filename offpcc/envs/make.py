@@ -529,6 +529,12 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
         return UnsuitableEnvironment(f"{name}: {text}; install what is missing, or correct the name")
     if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
         return CannotBeDrawn(f"{name} cannot be rendered: {text}; add the argument render_mode to its constructor")
+    if (
+        isinstance(error, TypeError)
+        and not arguments
+        and (lacking := re.findall(r"'(\w+)'", text.partition("missing")[2]))
+    ):
+        remedy = f"give it, as in make.kwargs = {{'{lacking[0]}': ...}}"
     if isinstance(error, TypeError) and arguments:
         return UnsuitableEnvironment(
             f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"

@@ -185,6 +185,13 @@ def test_other_errors_of_an_environment_are_told_in_one_message(register):
     assert isinstance(raised.value.__cause__, gymnasium.error.Error)
 
 
+def test_an_argument_that_the_constructor_needs_is_named(register):
+    name = register()
+    gymnasium.registry[name].entry_point = lambda length, observations, actions: None
+    with pytest.raises(UnsuitableEnvironment, match=r"give it, as in make.kwargs = \{'length': ...\}"):
+        make(name)
+
+
 @pytest.mark.parametrize(
     "actions",
     [MultiDiscrete([2, 3]), MultiBinary(4), Tuple([ACTIONS]), Box(0, 3, (1,), np.int64)],

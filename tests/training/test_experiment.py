@@ -405,6 +405,18 @@ def test_a_type_error_in_a_users_network_is_told_with_its_line_and_not_as_a_bind
     assert "bindings" not in str(caught.value) and isinstance(caught.value.__cause__, TypeError)
 
 
+@offpcc.configurable
+class WithoutWidth(offpcc.networks.Encoder):
+    def __init__(self, space, width):
+        super().__init__()
+        self.dim = width
+
+
+def test_a_missing_argument_of_a_users_network_is_told_with_its_class():
+    with pytest.raises(UserError, match=r"WithoutWidth: missing a required argument: 'width'; bind it"):
+        build("pendulum-v0", "sac", algorithm={"encoder": WithoutWidth})
+
+
 @pytest.mark.parametrize("encoder", [lambda: None, 3.0, functools.partial(Identity, no_such=1)])
 def test_a_type_error_of_a_binding_is_told_as_a_bindings(encoder):
     with pytest.raises(UserError, match=r"SAC cannot be built: .*correct its bindings$|SAC\.encoder is 3\.0"):
