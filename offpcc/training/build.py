@@ -484,6 +484,20 @@ def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant:
         )
 
 
+def note_on_data(spec: RunSpec) -> str:
+    """Return a note on an algorithm that is made for learning online and gets recorded data alone, else ""."""
+    cls = find_algorithm(spec.algo)
+    if spec.dataset is None or spec.then_env_steps or cls.is_offline or cls.imagination is not None:
+        return ""
+    offline, entry = "dcql" if cls.is_discrete else "cql", TABLE.get(spec.algo)
+    if entry is not None:  # the variant with the same memory and encoder
+        offline = next(name for name, one in TABLE.items() if one[1:] == (offline, *entry[2:]))
+    return (
+        f"{spec.algo} is made for learning online; from recorded data alone it overestimates actions that the data do "
+        f"not have; choose an algorithm for recorded data, such as {offline}, or give --then_env_steps"
+    )
+
+
 def note_without_data(spec: RunSpec) -> str:
     """Return a note on an algorithm that is made for recorded data and gets none, else ""."""
     cls = find_algorithm(spec.algo)

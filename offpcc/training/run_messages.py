@@ -20,6 +20,7 @@ from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import (
     check_context_length,
+    note_on_data,
     note_without_data,
     real_part,
 )
@@ -89,6 +90,7 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
     data = experiment.recording
     if data is not None:
         messages = [*data.lines(experiment.algorithm.has_critics), *imagined]
+        messages += [f"note: {note}" for note in filter(None, [note_on_data(spec)])]
         if experiment.algorithm.normalization is not None:
             messages.append("observations are normalised by the data's mean and standard deviation")
         if spec.env in catalog.FILES:

@@ -359,7 +359,7 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         ("env = 3\nalgo = 'sac'", "env is 3; it has to be a name or a list"),
         ("algo = 'sac'", "there is no env or dataset"),
         ("env = 'pendulum-v0'", "there is no algo"),
-        ("env = ", "cannot be read as TOML"),
+        ("env = ", "is not valid TOML: Invalid value (at line 1, column 7); correct this line"),
         (TOP.replace("[1, 2]", "[1, 1]"), "seeds is [1, 1]; it has to be a list of different"),
         (TOP.replace("epochs = 2", "epochs = 0"), "epochs is 0; it has to be"),
         (TOP.replace("sac", "sax"), "sax"),

@@ -28,10 +28,10 @@ from offpcc.data.datasets import columns as data_columns
 from offpcc.data.offline import DatasetOptions, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
 from offpcc.envs.wrappers import Concatenate
-from offpcc.training.build import build
+from offpcc.training.build import build, note_on_data
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.run_fns import columns_of
-from offpcc.training.spec import resolve_env_and_dataset, run_label
+from offpcc.training.spec import RunSpec, resolve_env_and_dataset, run_label
 from offpcc.utils.errors import DataWarning, UserError, in_python
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
@@ -251,6 +251,25 @@ def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recw
     assert launch("--env", "pendulum-v0", "--algo", "mopo", *short)[2].startswith(
         "offpcc: mopo learns from recorded data; give a dataset with --dataset"
     )
+
+
+@pytest.mark.parametrize(
+    ("algo", "better"),
+    [("sac", "cql"), ("rdpg", "rcql"), ("ctd3", "ccql"), ("r2d2", "rdcql"), ("iql", None), ("mopo", None)],
+)
+def test_an_algorithm_for_learning_online_says_so_where_there_are_data_alone(algo, better):
+    note = note_on_data(RunSpec.make(None, algo, dataset="x.hdf5", seed=1))
+    words = [f"{algo} is made for learning online; ", f"such as {better}, or"] if better else []
+    assert bool(note) == bool(better) and all(word in note for word in words)
+    assert not note_on_data(RunSpec.make("pendulum-v0", algo, dataset="x.hdf5", seed=1, then_env_steps=9_000))
+    assert not note_on_data(RunSpec.make("pendulum-v0", "sac", seed=1))
+
+
+def test_a_run_prints_the_note(launch, pendulum_file):
+    given = ("--env", "pendulum-v0", "--dataset", pendulum_file, "--algo", "sac", "--config", "test/offline_short.gin")
+    code, out, err = launch(*given, "--gin", "train.num_epochs=1", "train.num_steps_per_epoch=10")
+    assert code == 0, err
+    assert "note: sac is made for learning online; from recorded data alone it overestimates" in out
 
 
 @pytest.mark.parametrize("algo", ["cbc", "ctd3_bc"])

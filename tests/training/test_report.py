@@ -249,6 +249,10 @@ def test_scores_are_normalised_by_minmax_and_by_d4rl(results, tmp_path):
         returns = np.concatenate([row_of(report, task, name)["returns"] for name in LEARNERS])
         assert (scores.min(), scores.max()) == (0.0, 1.0)
         np.testing.assert_allclose(scores, (returns - returns.min()) / (returns.max() - returns.min()))
+    for seed in "12":
+        write_run(tmp_path / "one" / "c-v0" / "sac" / seed, [1.0, 2.0])
+    with pytest.raises(UserError, match="two different returns of each task, but those of c-v0 are all 2; add runs"):
+        offpcc.report(tmp_path / "one", normalise="minmax")
     for seed, value in enumerate((-20.272305, 3234.3), 1):  # the random and the expert return that D4RL publishes
         write_run(tmp_path / "d4rl" / "hopper-medium-v2" / "iql" / str(seed), [0.0, value], offline=True)
     report = offpcc.report(tmp_path / "d4rl", normalise="d4rl")

@@ -445,6 +445,11 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
         for task in tasks:
             returns = np.concatenate([runs.returns for runs in found if runs.task == task])
             pairs[task] = (float(returns.min()), float(returns.max()))
+            if returns.min() == returns.max():
+                raise UserError(
+                    f"minmax needs two different returns of each task, but those of {task} are all {returns.max():g}; "
+                    f"add runs, or {advice}"
+                )
     elif normalise == "d4rl":
         words = "by D4RL: 1 is an expert, whose score D4RL writes as 100"
         advice = "normalise by minmax or by a file"
