@@ -57,10 +57,14 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
     Returns:
         Messages about changes that may affect learning from now on.
     """
+
+    def order(name: str) -> tuple[bool, bool, str]:
+        """Names in both come first, then new bindings: another encoder has other parameters, but it is the choice."""
+        return name not in old or name not in new, name in old or not _has(is_bound, name), name
+
     messages = []
-    # Names in both configs come first. Another encoder has other parameters, but the message should name the choice.
-    for name in sorted(old.keys() | new.keys(), key=lambda name: (name not in old or name not in new, name)):
-        short = ".".join(name.split(".")[-2:])
+    for name in sorted(old.keys() | new.keys(), key=order):
+        short = _without_module(name)
         if old.get(name) == new.get(name):
             continue
         if _is_of_logger(name, old, new):
@@ -73,15 +77,25 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
             name not in new and was_bound is not None and not _has(was_bound, name)
         ):
             continue
+        ours, theirs = _bound_name(new, name), _bound_name(old, name)  # such as SAC.lr and ActorCritic.lr
+        given = f"{short} is not set" if ours is None else f"{_without_module(ours)} is {new[ours]}"
+        made_with = "no value" if theirs is None else old[theirs]
+        if theirs and ours and _without_module(theirs) != _without_module(ours):
+            made_with = f"{_without_module(theirs)} = {made_with}"
         advice = ""
         if name in new and not _has(is_bound, name):
             advice = f"if its default has changed, leave --config out, or bind {short} = {old.get(name)}; "
         raise UserError(
-            f"{short} is {new.get(name, 'not set')}, but the run was made with {old.get(name, 'no value')}: a "
+            f"{given}, but the run was made with {made_with}: a "
             f"resumed run keeps its bindings (except {', '.join(MAY_CHANGE)}); {advice}for a change, train another "
             f"run, in another folder by --results"
         )
     return messages
+
+
+def _without_module(name: str) -> str:
+    """Return class and parameter of a setting's name."""
+    return ".".join(name.split(".")[-2:])
 
 
 def _has(bound: Settings, name: str) -> bool:
@@ -214,7 +228,7 @@ def hash_settings(settings: Settings) -> str:
 
 def stops_alike(old: Settings, new: Settings) -> bool:
     """Check whether settings that `are_same` ignores, but a resumed run keeps, are the same, or their defaults."""
-    names = [name for name in old.keys() | new.keys() if ".".join(name.split(".")[-2:]) in NOT_LEARNED_FROM]
+    names = [name for name in old.keys() | new.keys() if _without_module(name) in NOT_LEARNED_FROM]
     return all(_comparable(_value(old, name)) == _comparable(_value(new, name)) for name in names)
 
 
@@ -223,7 +237,7 @@ def _comparable(value: str | None) -> str:
 
 
 def _is_ignored(name: str, *given: Settings) -> bool:
-    short = ".".join(name.split(".")[-2:])
+    short = _without_module(name)
     return may_change(short) is not None or short in NOT_LEARNED_FROM or _is_of_logger(name, *given)
 
 
@@ -250,15 +264,21 @@ def _value(settings: Settings, name: str) -> str | None:
 
 
 def _bound_value(settings: Settings, name: str) -> str | None:
-    """Return the bound value of a setting: by its full name, else without scope, else by a parent's or child's name."""
+    """Return the bound value of a setting, by the name that `_bound_name` finds."""
+    found = _bound_name(settings, name)
+    return None if found is None else settings[found]
+
+
+def _bound_name(settings: Settings, name: str) -> str | None:
+    """Return the name that binds a setting: its full name, else without scope, else that of a parent or child class."""
     if name in settings:
-        return settings[name]
+        return name
     owner, _, parameter = name.rpartition(".")
     related = [_short(owner)]
     if (cls := REGISTRY.get(related[0])) is not None:
         related += [parent.__name__ for parent in cls.__mro__[1:]]
         related += [child.__name__ for child in REGISTRY.values() if cls in child.__mro__[1:]]
-    return next((settings[f"{key}.{parameter}"] for key in related if f"{key}.{parameter}" in settings), None)
+    return next((f"{key}.{parameter}" for key in related if f"{key}.{parameter}" in settings), None)
 
 
 def _short(owner: str) -> str:

@@ -103,7 +103,8 @@ class RunExistsError(UserError):
 
     def __init__(self, folder: RunFolder, status: str) -> None:
         super().__init__(
-            f"the run in {folder.path} is {status} and is not overwritten; resume it, or name another folder"
+            f"the run in {folder.path} is {status} and is not overwritten; give resume=True to resume it, or "
+            f"another folder"
         )
         self.folder, self.status = folder, status
 

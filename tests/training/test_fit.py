@@ -161,6 +161,12 @@ def test_a_parameter_that_is_no_more_counts_if_it_was_bound():
             check_unchanged(OLD, new, was_bound, new)
 
 
+def test_a_change_under_the_name_of_another_class_is_told_under_both():
+    old, new = {"ActorCritic.lr": "0.1", "ReplayBuffer.capacity": "9"}, {"SAC.lr": "0.2", "ReplayBuffer.capacity": "9"}
+    with pytest.raises(UserError, match=r"SAC.lr is 0.2, but the run was made with ActorCritic.lr = 0.1: a resumed"):
+        check_unchanged(old, new, old, new)
+
+
 LAB = """
 import offpcc
 from offpcc.algorithms import SAC

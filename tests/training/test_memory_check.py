@@ -158,7 +158,7 @@ def test_a_delay_line():
     assert found.repeats
     assert "The agent needs its memory." in str(found)
     assert "the last 4 observations" in str(found)
-    assert "back within 0.02 after 4 steps (median)" in str(found)
+    assert "actions differ by more than 0.02 for 4 steps (median)." in str(found)
 
 
 def test_a_memory_that_is_not_used():
@@ -194,7 +194,7 @@ def test_a_leaky_memory():
 def test_a_memory_that_forgets_nothing_does_not_recover():
     found = check(Sum)
     assert set(found.recovery) == {None}
-    assert "not before the end of most episodes; 48 of 48 were not back" in str(found)
+    assert "differ by more than 0.02 until the end of most episodes. In 48 of 48 cases, they still" in str(found)
     assert json.loads(json.dumps(found.plain()))["recovery"] == [None] * 48
 
 
@@ -256,7 +256,7 @@ def test_choices_are_followed_from_the_observations_that_change_them():
     assert {*found.recovery} == {0, DELAY + 1}, "half of the other observations have the same sign"
     told = str(found)
     assert "The agent needs its memory." in told and "the last 4 observations" in told and "% of the episodes" in told
-    assert "actions are the same again after" in told and "[-1, 1]" not in told and "0.02" not in told
+    assert "actions differ for " in told and "[-1, 1]" not in told and "0.02" not in told
 
 
 def test_a_cost_of_the_size_of_rounding_is_no_verdict():

@@ -97,25 +97,27 @@ class MemoryCheck:
                 verdict = f"Its actions depend on the memory, but the return changes by less than {NEGLIGIBLE:.0%}."
         said = [f"The return is {_number(np.mean(self.returns))}, the mean over {len(self.returns)} episodes."]
         said.append(f"Erasing the memory before every step changes {often}. {verdict}")
-        for kind, how in (("erased", "Erasing it once"), ("scrambled", "The memory of another episode")):
+        for kind, how in (("erased", "Erasing the memory once"), ("scrambled", "The memory of another episode")):
             if found := [effect for effect in once if effect.kind == kind]:
                 worst, change = max(found, key=lambda one: one.cost), max(one.action_change for one in found)
-                said.append(f"{how} changes {worst} where it matters most, at step {worst.step},")
+                said.append(f"{how} changes {worst} at step {worst.step}, where this costs most.")
                 if self.is_discrete:
-                    said.append(f"and changes the next action in {change:.0%} of the episodes or fewer.")
+                    said.append(f"It changes the next action in {change:.0%} of the episodes or fewer.")
                 else:
-                    said.append(f"and changes the next action by {change:.2f} or less on average, of [-1, 1].")
+                    said.append(
+                        f"It changes the next action by {change:.2f} or less on average; actions are in [-1, 1]."
+                    )
         if self.horizon is None:
             said.append("No observation changes an action.")
         else:
             last = f"{self.horizon + 1} observations" if self.horizon else "observation alone"
-            said.append(f"The action depends on the last {last} ({SHARE:.0%} of the influence).")
+            said.append(f"The action depends mostly on the last {last}: {SHARE:.0%} of the influence.")
         back = sorted(math.inf if steps is None else steps for steps in self.recovery)
         half, late = back[len(back) // 2], sum(map(math.isinf, back))
-        median = "not before the end of most episodes" if math.isinf(half) else f"after {half} steps (median)"
-        back_again = "the same again" if self.is_discrete else f"back within {self.tolerance:g}"
-        said.append(f"After an odd observation, actions are {back_again} {median};")
-        said.append(f"{late} of {len(back)} were not back when the episode ended.")
+        differ = "differ" if self.is_discrete else f"differ by more than {self.tolerance:g}"
+        median = "until the end of most episodes" if math.isinf(half) else f"for {half} steps (median)"
+        said.append(f"After one wrong observation, actions {differ} {median}.")
+        said.append(f"In {late} of {len(back)} cases, they still differed when the episode ended.")
         if not self.repeats:
             said.append("The environment does not repeat an episode from its seed, so the costs contain chance.")
         return " ".join(said)
@@ -148,7 +150,7 @@ class MemoryCheck:
                 influence.axvline(self.horizon, color=COLORS[1], linestyle="--", label=f"{SHARE:.0%} of the sum")
             recovery.axhline(self.tolerance, color=COLORS[1], linestyle="--", label="tolerance")
             influence.set(xlabel="steps back", ylabel="change of the action", title="Influence of an observation")
-            recovery.set(xlabel="steps later", ylabel="change of the action", title="After an odd observation")
+            recovery.set(xlabel="steps later", ylabel="change of the action", title="After a wrong observation")
         save_figure(figure, file)
 
 
