@@ -360,6 +360,10 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "of the config.",
     },
     "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "--verbose": {
+        "action": "store_true",
+        "help": "Print the output of each run. By default, it goes to output.txt in the folder of the run.",
+    },
     "--watch": {
         "action": "store_true",
         "help": "Show the table of a sweep that trains elsewhere, and draw it again every two seconds; train nothing.",
@@ -416,7 +420,8 @@ TAKES = {  # the options of each command
     "--device --threads",
     "zoo": "action name --out --episodes",
     "docs": "page",
-    "sweep": "file --jobs --dry_run --watch --yes --retry --address --device --threads --track --no_video --results",
+    "sweep": "file --jobs --dry_run --watch --yes --retry --verbose --address --device --threads --track --no_video "
+    "--results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
 OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above

@@ -9,7 +9,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
-from offpcc.utils.paths import check_folder
+from offpcc.utils.paths import check_folder, refuse_link
 from offpcc.utils.ray_cluster import check_address
 
 REFRESHED_AFTER = 2.0  # seconds between two tables of --watch
@@ -50,6 +50,7 @@ PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its c
 STOPPED = (130, 143)  # exit codes of runs that were asked to stop, and go on next time
 COLUMNS = ("rank", "task", "algo", "setting", "return", "std", "seeds", "epochs", "status", "folder")
 FAILED = "failed.json"
+OUTPUT = "output.txt"
 NARROWEST = 8  # characters of a column that is cut
 
 
@@ -68,7 +69,15 @@ class Setting(NamedTuple):
 
 
 def run_sweep(
-    file: Path, jobs: int, dry_run: bool, watch: bool, yes: bool, retry: bool, address: str | None, **common: Any
+    file: Path,
+    jobs: int,
+    dry_run: bool,
+    watch: bool,
+    yes: bool,
+    retry: bool,
+    verbose: bool,
+    address: str | None,
+    **common: Any,
 ) -> int:
     """Train the runs of a file as far as they are not trained yet, and rank their settings.
 
@@ -118,9 +127,12 @@ def run_sweep(
         if retry:
             failed.clear()
         print(f"to see the table of {root} live, call this beside it:\n  {_watching(plan, common['results'])}")
+        if not verbose:
+            print(f"each run writes its output to {OUTPUT} in its folder; --verbose prints it here instead")
         try:
             for alive, limit in _rungs(plan, settings):
                 runs = _todo(alive, limit, root, failed, _left(plan, settings))
+                runs = [(name, {**given, "verbose": verbose}) for name, given in runs]
                 if address is not None:
                     runs = [(name, {**given, "device": device or "cpu"}) for name, given in runs]
                 _train(runs, settings, root, failed, jobs, is_on_ray, deadline)
@@ -317,6 +329,10 @@ def _train(
     def ended(name: str, code: int) -> None:
         if code and code not in STOPPED:
             failed[name] = code
+        run = RunFolder.at(root / name)
+        last = _return_at(run, math.inf)
+        score = "" if math.isnan(last) else f"test return {format_return(last)} "
+        print(f"{name}: {_status(run, root, failed) or 'new'} {score}after {_epochs_of(run)} epochs", flush=True)
         _write(root, settings, failed)
 
     _write(root, settings, failed)
@@ -331,8 +347,15 @@ def _train(
         raise
 
 
-def train_run(group: str, cwd: str, **given: Any) -> int:
-    """Train one run of a sweep, from the start or from its checkpoint; return the exit code."""
+def train_run(group: str, cwd: str, verbose: bool = False, **given: Any) -> int:
+    """Train one run of a sweep, from the start or from its checkpoint; return the exit code.
+
+    Args:
+        group: the name of the sweep.
+        cwd: the working directory.
+        verbose: whether the run prints; else it writes to a file in its folder, except for errors.
+        given: the options of the run.
+    """
     os.environ["WANDB_RUN_GROUP"] = group
     try:
         os.chdir(cwd)
@@ -352,7 +375,14 @@ def train_run(group: str, cwd: str, **given: Any) -> int:
             if time.monotonic() - started > PATIENCE:
                 raise
             time.sleep(0.2)
-    return run_train(**{**given, "resume": folder.status() is not None})
+    with ExitStack() as stack:
+        if not verbose:
+            refuse_link(folder.path / OUTPUT)
+            with suppress(OSError):  # the run then prints, and reports what is wrong with its folder
+                folder.path.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((folder.path / OUTPUT).open("a", buffering=1, encoding="utf-8"))
+                stack.enter_context(redirect_stdout(file))
+        return run_train(**{**given, "resume": folder.status() is not None})
 
 
 def _epochs_of(run: RunFolder) -> int:
