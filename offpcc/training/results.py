@@ -69,7 +69,7 @@ from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import Arguments, check_steps, configured_make, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, for_python
+from offpcc.utils.errors import UserError, for_python, warn_of_data
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import write_json, write_text
 from offpcc.utils.findings import Diagnosis
@@ -465,6 +465,9 @@ def evaluate_from_data(
                 first, last = int(bounds.start), int(bounds.start + bounds.n) - 1
                 dataset = replace(dataset, action_range=(np.array([first]), np.array([last])))
         data = read(dataset, example, options, seed=seed, memory_limit=limit)
+        for notice in data.notices:
+            if notice.kind == "origins":
+                warn_of_data(notice.text)
         options_of_fqe: dict[str, Any] = {"algorithm": algorithm or {}, "buffer": buffer or {}}
         if progress is not None:
             options_of_fqe["progress"] = progress

@@ -150,8 +150,11 @@ def data_warnings_announced() -> Iterator[None]:
 
 
 def warn_of_data(text: str) -> None:
-    """Give a `DataWarning`, at the line that called offpcc."""
+    """Give a `DataWarning`, at the line that called offpcc; a command prints a note instead."""
     if _is_announced.get():
+        return
+    if _is_command_line.get():
+        print_to_stderr(f"{NOTE}{text}")
         return
     stacklevel, frame = 2, sys._getframe(1)
     while frame.f_code.co_filename.startswith((_PACKAGE, contextlib.__file__)) and frame.f_back is not None:

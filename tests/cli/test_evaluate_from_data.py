@@ -1,9 +1,11 @@
 """`offpcc evaluate --from_data`: values of saved actors from recorded data, ranked, with true returns beside them."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import h5py
 import numpy as np
 import pytest
 from conftest import run_folder
@@ -42,6 +44,11 @@ def test_values_of_runs_and_their_ranking(quick, launch, tmp_path, pendulum_file
     assert code == 0 and values != [one["value"] for one in json.loads(again)["policies"]]
     code, plain, _ = launch("evaluate", folder / "1", "--from_data", pendulum_file, *FEW, "--episodes", 0)
     assert code == 0 and "value " in plain and "played" not in plain and "error" not in plain
+    other = shutil.copy(pendulum_file, tmp_path / "other.hdf5")
+    with h5py.File(other, "r+") as file:
+        file["metadata/env"] = "Hopper-v5"
+    code, _, err = launch("evaluate", folder / "1", "--from_data", other, *FEW, "--episodes", 0)
+    assert code == 0 and err.count("note: the data were recorded in Hopper-v5, but the environment is pendulum-p") == 1
 
 
 def test_values_that_cannot_be_and_agents_of_two_kinds_are_noted(capsys):
