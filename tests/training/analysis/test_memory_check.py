@@ -18,7 +18,7 @@ from offpcc.networks.cells import CELLS
 from offpcc.training.analysis.memory_check import measure_memory
 from offpcc.utils.errors import UserError
 
-ZOO = Path(__file__).parents[2] / "results" / "zoo"
+ZOO = Path(__file__).parents[3] / "results" / "zoo"
 LENGTH, DELAY = 40, 3
 
 
