@@ -149,8 +149,12 @@ def check_actions(
 def other_kind(algorithm: Any) -> str:
     """Return the name of the algorithm to propose for the other kind of actions."""
     online, offline = ("sac", "cql") if algorithm.is_discrete else ("dsac", "dcql")
-    learns_offline = algorithm.is_offline or algorithm.imagination is not None
-    return algorithm.counterpart or (offline if learns_offline else online)
+    return algorithm.counterpart or (offline if is_for_data(algorithm) else online)
+
+
+def is_for_data(algorithm: Any) -> bool:
+    """Check whether an algorithm is made for recorded data: directly, or by a model that is trained on them."""
+    return algorithm.is_offline or (algorithm.imagination is not None and not algorithm.trains_model)
 
 
 class Construction:

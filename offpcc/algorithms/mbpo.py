@@ -29,5 +29,4 @@ class MBPO(SAC):
 
     imagination: Mapping[str, Any] = {"keep": 20}
     trains_model = True
-    counterpart = "dsac"
     normalizes_recorded = True

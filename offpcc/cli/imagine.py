@@ -28,6 +28,7 @@ from offpcc.data.offline import DatasetOptions, OfflineDataset, load_unchanged, 
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import check_output, write_recording
 from offpcc.envs.guard import opened
+from offpcc.envs.registration import package_of
 from offpcc.envs.wrapper_chain import observation_wrappers
 from offpcc.envs.wrappers import ActionScale
 from offpcc.training.loggers.console import download_bar
@@ -125,10 +126,11 @@ def imagine(
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
     words += [word for module in modules for word in ("--import", module)]
-    if played_in and ":" not in played_in and played_in not in gymnasium.registry:
-        words += ["--import", "MODULE"]  # the module that registers the recorded environment
+    note = ""
+    if played_in and ":" not in played_in and package_of(played_in) is None and played_in not in gymnasium.registry:
+        words, note = [*words, "--import", "MODULE"], f" (MODULE registers {played_in})"
     words += ["--config", config or "configs/offline_quickstart.gin", *(["--gin", *gin] if gin else [])]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
+    print(f"to learn from it{note}:\n  {shlex.join([*program(), *words])}")
     return 0
 
 

@@ -130,6 +130,14 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
     return None if there is None else (there, used_by(there, bound, algorithm))
 
 
+def find_folder(options: TrainOptions, run_id: int) -> RunFolder:
+    """Return the folder of a run."""
+    goes_online = bool(options.then_env_steps or options.start_from)
+    part = options.dataset_fraction, options.dataset_steps
+    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), *part, goes_online)
+    return RunFolder(loading.results_folder(options.results), label, options.algo, run_id)
+
+
 def load_config(options: TrainOptions, folder: RunFolder) -> None:
     """Load the given config, else the config that the run was started with, else that of `default_config`."""
     file: str | Path | None = options.config
@@ -184,9 +192,7 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
     """Return why there is no run to resume, and name similar runs that also need a dataset or an environment."""
     name, algo = (glob.escape(path.name) for path in (folder.siblings.parent, folder.siblings))
-    part = options.dataset_fraction, options.dataset_steps
-    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), *part, goes_online=True)
-    online = RunFolder(folder.results, label, options.algo, folder.run_id)
+    online = find_folder(replace(options, then_env_steps=1), folder.run_id)
     if not options.then_env_steps and online.status() and (steps := online.env_steps()):
         return (
             f"there is no run in {folder.path} to resume, but there is one that went on in its environment, in "

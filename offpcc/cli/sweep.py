@@ -21,10 +21,10 @@ from rich.text import Text
 
 from offpcc.algorithms import find_algorithm, short_name
 from offpcc.cli.jobs import OutOfTimeError, run_in_processes
-from offpcc.cli.messages import TrainOptions, default_config, program
+from offpcc.cli.messages import TrainOptions, default_config, find_folder, program
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import connected, run_on_ray
-from offpcc.cli.train import find_folder, make_spec, run_train
+from offpcc.cli.train import make_spec, run_train
 from offpcc.config import loading
 from offpcc.training.analysis.run_tables import cut, read_progress
 from offpcc.training.comparison import (
@@ -39,7 +39,7 @@ from offpcc.training.fit import plan_run
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, print_to_stderr
+from offpcc.utils.errors import UserError, drop_output, first_line, print_to_stderr
 from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder, refuse_link
@@ -102,12 +102,13 @@ def run_sweep(
         common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:
-        for name, value in {"--retry": retry, "--dry_run": dry_run}.items():
+        for name, value in {"--retry": retry, "--dry_run": dry_run, "--verbose": verbose}.items():
             if value:
                 raise UserError(f"{name} has no effect with --watch, which trains nothing; leave out {name} or --watch")
         return _watch(plan, settings, root)
-    if dry_run and retry:
-        raise UserError("--retry has no effect with --dry_run, which trains nothing; leave out --retry or --dry_run")
+    for name, value in {"--retry": retry, "--verbose": verbose}.items():
+        if dry_run and value:
+            raise UserError(f"{name} has no effect with --dry_run, which trains nothing; leave out {name} or --dry_run")
     _check_parts(settings)
     failed = _read_failed(root, settings)
     if dry_run:
@@ -329,11 +330,14 @@ def _train(
     def ended(name: str, code: int) -> None:
         if code and code not in STOPPED:
             failed[name] = code
-        run = RunFolder.at(root / name)
-        last = _return_at(run, math.inf)
-        score = "" if math.isnan(last) else f"test return {format_return(last)} "
-        print(f"{name}: {_status(run, root, failed) or 'new'} {score}after {_epochs_of(run)} epochs", flush=True)
         _write(root, settings, failed)
+        run = RunFolder.at(root / name)
+        epochs, last = _num_epochs(run), _return_at(run, math.inf)
+        score = "" if math.isnan(last) else f", last test return {format_return(last)}"
+        try:
+            print(f"{name}: {_status(run, root, failed) or 'not started'}, {epochs} epochs{score}", flush=True)
+        except OSError:  # nobody reads it any more; the runs go on
+            drop_output()
 
     _write(root, settings, failed)
     try:
@@ -418,11 +422,14 @@ def _return_at(run: RunFolder, epochs: float) -> float:
     return next((value for epoch, value in reversed([*tests]) if epoch <= epochs and not math.isnan(value)), math.nan)
 
 
+def _num_epochs(run: RunFolder) -> int:
+    """Return the number of epochs in the table of a run."""
+    return len(read_progress(run.progress).get("epoch", [])) if run.progress.is_file() else 0
+
+
 def _state_of(setting: Setting) -> str:
     """Return how far the runs of an unfinished setting are, and the mean of their last tests."""
-    reached = [
-        len(read_progress(run.progress).get("epoch", [])) if run.progress.is_file() else 0 for run in setting.runs
-    ]
+    reached = [_num_epochs(run) for run in setting.runs]
     known = [value for run in setting.runs if not math.isnan(value := _return_at(run, math.inf))]
     least, most = min(reached), max(reached)
     epochs = f"epoch {least if least == most else f'{least}-{most}'} of {setting.epochs}"

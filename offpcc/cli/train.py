@@ -10,7 +10,7 @@ from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli.commands import add_simulator_version, reject_unused_options
 from offpcc.cli.jobs import run_in_processes
-from offpcc.cli.messages import TrainOptions, command, default_note, load_config, refusal, resume_command
+from offpcc.cli.messages import TrainOptions, command, default_note, find_folder, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import has_screen
@@ -25,7 +25,6 @@ from offpcc.training.spec import (
     choose_device,
     configured_make,
     resolve_env_and_dataset,
-    run_label,
 )
 from offpcc.utils import signals
 from offpcc.utils.errors import NOTE, UserError, drop_output, is_new, print_to_stderr
@@ -147,14 +146,6 @@ def _train_side_by_side(options: TrainOptions) -> int:
         raise
     _tell_failed(codes)
     return worst
-
-
-def find_folder(options: TrainOptions, run_id: int) -> RunFolder:
-    """Return the folder of a run."""
-    goes_online = bool(options.then_env_steps or options.start_from)
-    part = options.dataset_fraction, options.dataset_steps
-    label = run_label(*resolve_env_and_dataset(options.env, options.dataset), *part, goes_online)
-    return RunFolder(loading.results_folder(options.results), label, options.algo, run_id)
 
 
 def train_one(options: TrainOptions, run_id: int) -> None:

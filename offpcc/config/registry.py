@@ -65,8 +65,11 @@ def configurable(cls: C) -> C:
             bound = signature.bind(self, *args, **kwargs)
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
             unknown = "" if takes_more else next((name for name in kwargs if name not in signature.parameters), "")
-            hint = nearest_parameter(unknown, type(self)) if unknown else "bind it, or give it a default"
-            raise TypeError(f"{type(self).__name__}: {error}; {hint}") from None
+            if unknown:
+                raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}") from None
+            is_to_bind = str(error).startswith("missing") and type(self) is cls  # else a child class calls this one
+            remedy = "; bind it, or give it a default" if is_to_bind else ""
+            raise TypeError(f"{cls.__name__}: {error}{remedy}") from None
         bound.apply_defaults()
         given: dict[str, Any] = {}
         for name, parameter in list(signature.parameters.items())[1:]:

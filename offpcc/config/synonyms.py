@@ -297,10 +297,11 @@ def _find(name: str, families: Collection[str], known: Collection[str]) -> Synon
     found = next((SYNONYMS[key] for key in keys if key in SYNONYMS), None)
     if found is not None:
         return found
-    return Synonym(() if lacks_s(name, known) else OWN.get(name, ()))
+    has_memory = any(family.startswith("Recurrent") for family in families)
+    return Synonym(() if differs_by_s(name, known) and not has_memory else OWN.get(name, ()))
 
 
-def lacks_s(name: str, known: Collection[str]) -> bool:
+def differs_by_s(name: str, known: Collection[str]) -> bool:
     """Check whether a known name is the plural or the singular of `name`, as hidden_dims is that of hidden_dim."""
     return not {f"{name}s", name.removesuffix("s")}.isdisjoint(known)
 

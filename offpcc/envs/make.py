@@ -527,14 +527,14 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
         return UnsuitableEnvironment(f"{name}: {text}")
     if isinstance(error, ImportError):
         return UnsuitableEnvironment(f"{name}: {text}; install what is missing, or correct the name")
+    if isinstance(error, TypeError) and (lacking := _lacking(name, text)):
+        given_so_far = [f"'{key}': {given[key]!r}" for key in arguments] if given else []
+        wanted = ", ".join([*given_so_far, *(f"'{key}': ..." for key in lacking)])
+        return UnsuitableEnvironment(
+            f"{name} needs the argument{'s' * (len(lacking) > 1)} {', '.join(lacking)}; bind make.kwargs = {{{wanted}}}"
+        )
     if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
         return CannotBeDrawn(f"{name} cannot be rendered: {text}; add the argument render_mode to its constructor")
-    if (
-        isinstance(error, TypeError)
-        and not arguments
-        and (lacking := re.findall(r"'(\w+)'", text.partition("missing")[2]))
-    ):
-        remedy = f"give it, as in make.kwargs = {{'{lacking[0]}': ...}}"
     if isinstance(error, TypeError) and arguments:
         return UnsuitableEnvironment(
             f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"
@@ -548,6 +548,15 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     if isinstance(error, MisuseError):
         what, remedy = f"it {error.what}", error.remedy
     return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")
+
+
+def _lacking(name: str, text: str) -> list[str]:
+    """Return the arguments that the constructor of an environment needs and did not get, by its TypeError's text."""
+    spec = gymnasium.registry.get(name.split(":")[-1])
+    entry = spec.entry_point if spec is not None else None
+    own = str(entry).rpartition(":")[2] if isinstance(entry, str) else getattr(entry, "__qualname__", "")
+    found = re.match(rf"\S*{re.escape(own)}(\.__init__)?\(\) missing \d+ required [\w-]+ arguments?: ([^(]*)", text)
+    return re.findall(r"'(\w+)'", found[2]) if own and found else []
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic, find_algorithm
 from offpcc.algorithms.components import find_constant
-from offpcc.algorithms.construction import check_actions
+from offpcc.algorithms.construction import check_actions, is_for_data
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
@@ -284,6 +284,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
             warn_of_data(note)
         buffer, interaction, imagination = _build_interaction(spec, task, algorithm, tests)
     else:
+        if note := note_on_data(spec):
+            warn_of_data(note)
         data = _fit_data(data, algorithm)
         sizes = _buffer_arguments(spec, num_envs=1, frame_stack=1)
         buffer = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
@@ -487,7 +489,7 @@ def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant:
 def note_on_data(spec: RunSpec) -> str:
     """Return a note on an algorithm that is made for learning online and gets recorded data alone, else ""."""
     cls = find_algorithm(spec.algo)
-    if spec.dataset is None or spec.then_env_steps or cls.is_offline or cls.imagination is not None:
+    if spec.dataset is None or spec.then_env_steps or is_for_data(cls) or not cls.has_critics:
         return ""
     offline, entry = "dcql" if cls.is_discrete else "cql", TABLE.get(spec.algo)
     if entry is not None:  # the variant with the same memory and encoder

@@ -78,6 +78,10 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         ):
             continue
         ours, theirs = _bound_name(new, name), _bound_name(old, name)  # such as SAC.lr and ActorCritic.lr
+        if ours and theirs and new[ours] == old[theirs]:
+            continue
+        if ours != name and old.get(ours or "") == new.get(ours or ""):
+            ours = None  # it had this value before, too; the binding of `name` was removed
         given = f"{short} is not set" if ours is None else f"{_without_module(ours)} is {new[ours]}"
         made_with = "no value" if theirs is None else old[theirs]
         if theirs and ours and _without_module(theirs) != _without_module(ours):

@@ -479,7 +479,7 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
     """
     from offpcc.algorithms.variants import TABLE
     from offpcc.config.bindings import nearest, parameters, passed_by_us
-    from offpcc.config.synonyms import argument_hint, lacks_s
+    from offpcc.config.synonyms import argument_hint, differs_by_s
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.envs.vector.local import environments
     from offpcc.networks import Convolutional
@@ -493,7 +493,7 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
         advice = f'give it to the environments: environments={{"{name}": ...}}'
     elif name in parameters(RecurrentReplayBuffer if entry.memory else ReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
-    elif entry.memory is None and not lacks_s(name, known) and (ours := _of_memory(name)):
+    elif entry.memory is None and not differs_by_s(name, known) and (ours := _of_memory(name)):
         kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))
         advice = f"{ours} is a setting of agents with memory, such as offpcc.{kin.cls.__name__}"
     elif name in parameters(Convolutional) - passed_by_us(Convolutional):

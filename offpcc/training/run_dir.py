@@ -90,12 +90,15 @@ class RunFolder:
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 
-    def env_steps(self) -> int | None:
-        """Return how many environment steps its online phase has, as last planned; None if it has none."""
+    def _starts(self) -> list[dict[str, Any]]:
+        """Return the facts of the start and of each resume, in their order."""
         details = self.details()
         resumes = details.get("resumes")
-        starts = [details, *(one for one in (resumes if isinstance(resumes, list) else []) if isinstance(one, dict))]
-        planned = [one.get("then_env_steps") for one in starts]
+        return [one for one in (details, *(resumes if isinstance(resumes, list) else [])) if isinstance(one, dict)]
+
+    def env_steps(self) -> int | None:
+        """Return how many environment steps its online phase has, as last planned; None if it has none."""
+        planned = [one.get("then_env_steps") for one in self._starts()]
         return next((number for number in reversed(planned) if isinstance(number, int) and number > 0), None)
 
     def video_files(self) -> list[Path]:
@@ -110,10 +113,7 @@ class RunFolder:
 
     def refuse_newer(self) -> None:
         """Raise if a newer version of offpcc made the run or went on with it: its files may mean something else."""
-        details = self.details()
-        resumes = details.get("resumes")
-        starts = [details, *(resumes if isinstance(resumes, list) else [])]
-        used = [start.get("versions") for start in starts if isinstance(start, dict)]
+        used = [start.get("versions") for start in self._starts()]
         made_by = [str(versions.get("offpcc", "")) for versions in used if isinstance(versions, dict)]
         if newer := [version for version in made_by if version_numbers(version) > version_numbers(__version__)]:
             raise UserError(
@@ -146,8 +146,8 @@ class RunFolder:
         below = (path for depth in ("*", "*/*", "*/*/*") for path in sorted(self.path.glob(depth)))
         run = next((path for path in below if RunFolder.at(path).status()), None)
         remedy = f"name a run in it, such as {run}" if run else "train one first, or put its file there"
-        if self.status():
-            remedy = "the run had no test yet, or the file was removed; resume the run with --resume"
+        if (status := self.status()) is not None:
+            remedy = "it had no test yet; resume the run" if status == "unfinished" else "train the run again"
         raise UserError(f"there is no saved actor in {self.path}; {remedy}")
 
     def env(self) -> str:

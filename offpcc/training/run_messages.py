@@ -30,6 +30,7 @@ from offpcc.training.loggers.console import return_decimals
 from offpcc.training.online import OnlinePhase
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import (
+    ALMOST_ONE,
     explain_no_updates,
     planned_updates,
 )
@@ -61,7 +62,9 @@ def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[s
         which = "the other" if spec.config.given else "all"
         return [*spec.config.given, f"{which} values are those that the run was started with; they are in {file}"]
     if spec.start_from is not None and is_own_config(spec, RunFolder.at(as_path(str(spec.start_from))).config):
-        return [*spec.config.given, f"the other values are those of {spec.start_from}; all are in {file}"]
+        which = "the other" if spec.config.given else "all"
+        taken = f"{which} values are those of {spec.start_from}, except those of OfflineToOnline"
+        return [*spec.config.given, f"{taken}; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
     settings = defaultdict[str, list[str]](list)
     for name in sorted((bound.keys() & used.keys()) - {*unused}):
@@ -118,7 +121,7 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
 def _describe_updates(num_steps: int, spec: RunSpec) -> list[str]:
     """Return a note if the steps of a run on recorded data are not as many as its updates."""
     rate = spec.training["updates_per_step"]
-    text = f"{num_steps:,} steps on the data make {int(num_steps * rate):,} updates"
+    text = f"{num_steps:,} steps on the data make {int(num_steps * rate + 1.0 - ALMOST_ONE):,} updates"
     return [] if rate == 1.0 else [f"note: {text} (train.updates_per_step = {rate:g})"]
 
 

@@ -78,6 +78,7 @@ def test_each_option_leads_to_one_that_exists(name):
         ("SAC.num_epochs=3", "in offpcc that is train.num_epochs"),
         ("sac.lr=1e-3", "did you mean SAC?"),
         ("SAC.hidden_dim=64", "did you mean hidden_dims?"),
+        ("RecurrentSAC.hidden_dim=64", "in offpcc that is Recurrent.hidden_dim"),
     ],
 )
 def test_a_binding_of_another_library_is_refused_with_our_name(quick, binding, told):

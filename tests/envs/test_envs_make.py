@@ -185,11 +185,29 @@ def test_other_errors_of_an_environment_are_told_in_one_message(register):
     assert isinstance(raised.value.__cause__, gymnasium.error.Error)
 
 
-def test_an_argument_that_the_constructor_needs_is_named(register):
+class Inner:
+    def __init__(self, gravity):
+        pass
+
+
+class Needy(gymnasium.Env):
+    def __init__(self, length, width, inner=False):
+        if inner:
+            Inner()
+
+
+def test_arguments_that_the_constructor_needs_are_named(register):
     name = register()
-    gymnasium.registry[name].entry_point = lambda length, observations, actions: None
-    with pytest.raises(UnsuitableEnvironment, match=r"give it, as in make.kwargs = \{'length': ...\}"):
-        make(name)
+    gymnasium.registry[name].entry_point = Needy
+    gymnasium.registry[name].kwargs = {}
+    for given, told in [
+        ({}, r"needs the arguments length, width; bind make.kwargs = \{'length': ..., 'width': ...\}"),
+        ({"length": 3}, r"needs the argument width; bind make.kwargs = \{'length': 3, 'width': ...\}"),
+        ({"length": 3, "width": 2, "inner": True}, r"missing 1 required positional argument: 'gravity'.*correct"),
+        ({"length": 3, "width": 2, "size": 1}, r"does not take the arguments length, width, size"),
+    ]:
+        with pytest.raises(UnsuitableEnvironment, match=told):
+            make(name, kwargs=given)
 
 
 @pytest.mark.parametrize(

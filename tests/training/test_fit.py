@@ -167,6 +167,13 @@ def test_a_change_under_the_name_of_another_class_is_told_under_both():
         check_unchanged(old, new, old, new)
 
 
+def test_a_binding_that_was_removed_is_told_by_its_own_name():
+    new = {"ActorCritic.lr": "0.2"}
+    with pytest.raises(UserError, match=r"SAC.lr is not set, but the run was made with 0.1: a resumed"):
+        check_unchanged({**new, "SAC.lr": "0.1"}, new, {"SAC.lr": "0.1"}, new)
+    assert check_unchanged({"ActorCritic.lr": "0.1"}, {"SAC.lr": "0.1"}, None, {"SAC.lr": "0.1"}) == []
+
+
 LAB = """
 import offpcc
 from offpcc.algorithms import SAC

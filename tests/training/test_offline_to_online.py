@@ -164,7 +164,7 @@ def test_settings_of_the_second_phase_that_a_run_leaves_behind_are_noted(online,
     assert code == 0, err
     note = f"note: {before} was started with OfflineToOnline.share = 0.25, which --from does not take over"
     assert note in out and "50% of each batch from the data" in out
-    took = f"the other values are those of {before}"
+    took = f"the other values are those of {before}, except those of OfflineToOnline"
     assert took in out and "settings by" not in out, "settings that nobody gave here are not listed"
     given = ("--run_id", 2, "--gin", *ONLINE, "OfflineToOnline.share=0.5")
     code, out, err = launch("--from", before, "--env", "pendulum-v0", *THEN, *given)

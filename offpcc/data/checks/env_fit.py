@@ -23,6 +23,7 @@ from offpcc.utils.findings import FAULT, OK, Finding
 from offpcc.utils.paths import shown
 
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
+FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 
@@ -63,7 +64,7 @@ def _as_choices(actions: Array) -> str:
 def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
     """Return a notice if the data seem to be of another task, and one if wrappers change rewards.
 
-    Recorded rewards stay unchanged.
+    Two names are of one task if one contains the other. Recorded rewards stay unchanged.
     """
     notices, origin = [], None
     with contextlib.suppress(UserError):  # `_source` of a check reports damaged metadata
@@ -83,8 +84,11 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
 
 
 def _task_word(name: str) -> str:
-    """Return the word of an environment's id that names its task, as hopper of Hopper-v5 or hopper-mujoco-p-v0."""
-    return re.sub("[^a-z0-9]", "", name.rpartition("/")[2].lower().partition("-")[0])
+    """Return the part of an environment's id that names its task, as "hopper" of Hopper-v5 or hopper-mujoco-p-v0."""
+    words = re.findall("[a-z0-9]+", re.split("[:/]", name)[-1].lower().replace("_", ""))
+    if words[:1] == ["dmc"]:  # a body and its task
+        return "".join(words[1:3])
+    return next((word for word in words if word not in FAMILIES), "")
 
 
 def match_states_and_wrappers(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:

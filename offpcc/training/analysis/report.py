@@ -445,11 +445,6 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
         for task in tasks:
             returns = np.concatenate([runs.returns for runs in found if runs.task == task])
             pairs[task] = (float(returns.min()), float(returns.max()))
-            if returns.min() == returns.max():
-                raise UserError(
-                    f"minmax needs two different returns of each task, but those of {task} are all {returns.max():g}; "
-                    f"add runs, or {advice}"
-                )
     elif normalise == "d4rl":
         words = "by D4RL: 1 is an expert, whose score D4RL writes as 100"
         advice = "normalise by minmax or by a file"
@@ -468,10 +463,15 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
     for task in tasks:
         pair = pairs[task]
         is_pair = isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair))
+        if normalise == "minmax" and pair[0] == pair[1]:
+            raise UserError(
+                f"minmax needs two different returns of each task, but those of {task} are all {pair[0]:g}; add runs, "
+                f"or {advice}"
+            )
         if not is_pair or not pair[0] < pair[1]:
             raise UserError(
                 f"the references of {task} are {shown(str(pair))}, but they have to be two returns, low and high, with "
-                f"low below high, such as [-1500, -150]; {'correct them' if normalise != 'minmax' else advice}"
+                f"low below high, such as [-1500, -150]; correct them"
             )
         checked[task] = (float(pair[0]), float(pair[1]))
     return words, checked

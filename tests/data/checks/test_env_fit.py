@@ -191,3 +191,22 @@ def test_data_of_another_task_are_told(recorded_in, is_told):
     assert found == (told if is_told else [])
     env.spec = None
     assert not env_notices(data(**recorded_in), env), "the name of a class tells nothing"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("dmc-walker-walk-v0", "dmc-walker-run-v0", False),
+        ("dmc-walker-walk-v0", "dmc-walker-walk-p-v0", True),
+        ("dmc-walker-walk-v0", "dm_control/walker-walk-v0", True),
+        ("bullet-hopper-medium-v0", "hopper-bullet-v0", True),
+        ("bullet-hopper-medium-v0", "bullet-ant-medium-v0", False),
+        ("MiniGrid-MemoryS7-v0", "MiniGrid-Empty-5x5-v0", False),
+        ("PongNoFrameskip-v4", "ALE/Pong-v5", True),
+        ("antmaze-umaze-v2", "AntMaze_UMaze-v5", True),
+    ],
+)
+def test_families_of_tasks_are_told_apart(one, other, is_same):
+    env = Cart()
+    env.spec = EnvSpec(one, entry_point=Cart)
+    assert bool(env_notices(data(env=other), env)) is not is_same

@@ -187,7 +187,9 @@ def test_the_next_command_imports_an_environment_of_the_users_own(world, tmp_pat
         del file["metadata/env"]
         file["metadata/env"] = "Own-v0"
     assert main(words((data, world[1]), tmp_path / "a.hdf5")) == 0
-    assert "--env Own-v0 --algo iql" in (printed := capsys.readouterr().out) and "--import MODULE" in printed
+    printed = capsys.readouterr().out
+    assert "--env Own-v0 --algo iql" in printed and "--import MODULE" in printed
+    assert "to learn from it (MODULE registers Own-v0):" in printed
     assert main(words(world, tmp_path / "b.hdf5")) == 0
     assert "--import" not in capsys.readouterr().out
 
