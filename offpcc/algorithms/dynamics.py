@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offpcc.config.registry import configurable
-from offpcc.config.validation import Flag, NonnegativeNumber, NumParts, Size, Sizes, one_of
+from offpcc.config.validation import Flag, NonnegativeNumber, NumParts, Size, Sizes, format_value, one_of
 from offpcc.envs.termination import TerminationRule, find_rule
 from offpcc.networks.gaussian_ensemble import ACTIVATIONS, GaussianEnsemble, Prediction
 from offpcc.utils.errors import UserError
@@ -327,7 +327,7 @@ class DynamicsModel(nn.Module):
                 the mean of all networks.
 
         Raises:
-            UserError: a shape does not fit the model, or a number is not finite.
+            UserError: a shape does not fit the model, a number is not finite, or `generator` is something else.
         """
         dims = {"observations": self.observation_dim, "actions": self.action_dim}
         given: list[Any] = []
@@ -347,6 +347,9 @@ class DynamicsModel(nn.Module):
         if self.action_range is not None:
             low, high = (np.asarray(bound, np.float32) for bound in self.action_range)
             given[1] = 2.0 * (given[1] - low) / (high - low) - 1.0
+        is_seed = isinstance(generator, int) and not isinstance(generator, bool) and generator >= 0
+        if generator is not None and not is_seed and not isinstance(generator, torch.Generator):
+            raise UserError(f"generator is {format_value(generator)}; give a torch.Generator, or a seed from 0 on")
         if isinstance(generator, int):
             generator = torch.Generator(self.device).manual_seed(generator)
         observed, acted = (torch.from_numpy(array).to(self.device) for array in given)

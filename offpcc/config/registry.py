@@ -20,12 +20,13 @@ from offpcc.utils.errors import UserError, print_to_stderr
 from offpcc.utils.spaces import LARGEST_BOX
 
 REGISTRY: dict[str, type] = {}
-C = TypeVar("C", bound=type)
+C = TypeVar("C", bound=Callable[..., Any])
 
 
 def configurable(cls: C) -> C:
-    """Register a class with gin. It inherits the bindings of its parents, and its own bindings override them.
+    """Register a class, or a function such as a callback, with gin.
 
+    A class inherits the bindings of its parents, and its own bindings override them.
     A subclass takes ``**kwargs`` and passes them on. It must not declare a parameter of its parent again or pass a
     fixed value for one; use class attributes such as ``default_num_critics`` for that. Arguments that break a rule of
     `offpcc.config.validation` in the signature are refused. Each instance stores its arguments for `specification`.
@@ -34,6 +35,11 @@ def configurable(cls: C) -> C:
     Raises:
         UserError: another class has the same name.
     """
+    if inspect.isfunction(cls):
+        with gin.config.interactive_mode():  # a cell of a notebook that runs again defines it again
+            return gin.configurable(cls)  # type: ignore[no-any-return]
+    if not isinstance(cls, type):
+        raise UserError(f"offpcc.configurable got {format_value(cls)}; it decorates a class or a function")
     known = REGISTRY.get(cls.__name__)
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
         raise UserError(

@@ -254,6 +254,9 @@ def make(
                 raise UnsuitableEnvironment(
                     f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; {remedy}"
                 ) from error
+        for space in ("action_space", "observation_space"):
+            if getattr(env, space, None) is None:
+                raise UnsuitableEnvironment(f"{name} has no {space}; set it in the constructor")
         _check_actions(name, env.action_space)
         env = _with_vectors(name, env)
         if state is not None:

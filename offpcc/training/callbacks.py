@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -172,6 +174,11 @@ def as_callback(given: Any, owner: str = "callbacks") -> Callback:
         return given
     if not callable(given):
         raise UserError(f"{owner} has {name}, which is no callback; give a function of a run, or derive from Callback")
+    with contextlib.suppress(ValueError):  # a function in C may have no signature
+        try:
+            inspect.signature(given).bind(None)
+        except TypeError as error:
+            raise UserError(f"{owner}: {name} is called with the run: {error}; give it one argument") from error
     return EpochCallback(given)
 
 

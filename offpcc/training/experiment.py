@@ -57,7 +57,7 @@ from offpcc.training.spec import (
     RunSpec,
     torch_settings,
 )
-from offpcc.utils.errors import UserError, first_line, for_python, print_to_stderr
+from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
 from offpcc.utils.files import explain_write_errors
 from offpcc.utils.paths import as_path
 from offpcc.utils.system import is_shortage
@@ -196,7 +196,7 @@ class Experiment:
             if logger is None:
                 if note:
                     console.print(note)
-                logs = [console, *(make_logger(None) for make_logger in self.loggers)]
+                logs = [console, *map(_build_logger, self.loggers)]
                 logger = stack.enter_context(contextlib.closing(Loggers(logs)))
             try:
                 if not self.is_online and settings["num_epochs"]:
@@ -405,6 +405,24 @@ class Experiment:
             # In places such as /proc, only an attempt shows whether it works.
             with explain_write_errors(file), tempfile.TemporaryDirectory(dir=there):
                 pass
+
+
+def _build_logger(make_logger: Callable[[Path | None], Any]) -> Any:
+    """Build a logger of the user's without a folder.
+
+    Raises:
+        UserError: it cannot be built.
+    """
+    try:
+        return make_logger(None)
+    except UserError:
+        raise
+    except Exception as error:  # of the user's code
+        name = getattr(make_logger, "__name__", format_value(make_logger))
+        raise UserError(
+            f"build.loggers: {name} cannot be built: {format_error(error)}; a logger takes one argument, the folder of "
+            f"the run or None"
+        ) from error
 
 
 def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.variants import TABLE
 from offpcc.config.loading import values
 from offpcc.core import has_images
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -196,8 +197,20 @@ def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
         explain_no_updates(*plan),
         experiment.algorithm.updates_warning(planned_updates(*plan)) or _warning_online(spec, experiment),
         explain_rare_policy_updates(spec, experiment),
+        _warning_without_memory(spec, experiment),
     )
     return [*filter(None, warned)]
+
+
+def _warning_without_memory(spec: RunSpec, experiment: Experiment) -> str:
+    """Return a warning if the encoder took away the memory that the name of the algorithm promises, else ""."""
+    entry, algorithm = TABLE.get(spec.algo), experiment.algorithm
+    if entry is None or entry.memory is None or not algorithm.memoryless:
+        return ""
+    return (
+        f"{spec.algo} has no memory here, because its encoder has none; to keep the memory, give the encoder to "
+        f"Recurrent.feature_extractor"
+    )
 
 
 def _warning_online(spec: RunSpec, experiment: Experiment) -> str:

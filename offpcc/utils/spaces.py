@@ -382,6 +382,19 @@ def one_hot(choices: Any, num: int) -> np.ndarray:
     return rows.astype(np.float32)
 
 
+def packed_space(space: Any, name: str) -> PackedDict | None:
+    """Return a given space of Dict observations, packed; None if none is given.
+
+    Raises:
+        UserError: it is another space.
+    """
+    if space is None:
+        return None
+    if not isinstance(space, spaces.Dict):
+        raise UserError(f"{name}: observation_space is {space}, but it is for Dict observations only; leave it out")
+    return PackedDict(space)
+
+
 def _unlike(key: str, array: np.ndarray, space: spaces.Space[Any]) -> str:
     return f"{key!r} is {array.dtype} of shape {array.shape}, but its space is {space}"
 

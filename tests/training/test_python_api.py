@@ -1514,3 +1514,58 @@ def test_an_image_that_is_read_as_a_vector_is_named_before_training():
 def test_the_remedy_for_observations_of_another_shape_fits_them(shape, dtype, words):
     with pytest.raises(UserError, match=words):
         offpcc.make(functools.partial(Picture, shape, dtype, in_dict=False))
+
+
+# Mistakes in parts of the user's own ---------------------------------------------------------------------------------
+
+
+def test_a_space_that_is_no_dict_is_refused(tmp_path):
+    columns = {"observations": np.zeros((9, 2), np.float32), "actions": np.zeros((9, 1), np.float32)}
+    columns |= {"rewards": np.zeros(9), "terminations": np.arange(9) == 8}
+    told = r"observation_space is Box\(.*it is for Dict observations only; leave it out"
+    for space in (gymnasium.spaces.Box(-1, 1, (2,)), gymnasium.make("CartPole-v1").observation_space):
+        with pytest.raises(UserError, match=told):
+            offpcc.Dataset.from_arrays(**columns, observation_space=space)
+    offpcc.Dataset.from_arrays(**columns).save(tmp_path / "x.hdf5")
+    with pytest.raises(UserError, match=told):
+        offpcc.data.load_dataset(tmp_path / "x.hdf5", observation_space=space)
+
+
+def test_a_function_is_configurable_as_a_callback(capsys):
+    @offpcc.configurable
+    def tell_epoch(run):
+        print("epoch", run.loop.epoch)
+
+    offpcc.configure(None, "build.callbacks = [@tell_epoch]")
+    train(offpcc.build(Drift, "sac", algorithm=SMALL), num_epochs=2)
+    assert "epoch 1\nepoch 2\n" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"offpcc.configurable got 3; it decorates a class or a function"):
+        offpcc.configurable(3)
+
+
+def test_a_callback_without_an_argument_is_refused_before_the_training():
+    with pytest.raises(UserError, match=r"is called with the run: too many positional arguments; give it one argument"):
+        train(offpcc.build(Drift, "sac", algorithm=SMALL), callbacks=[lambda: None])
+
+
+def test_an_environment_without_spaces_is_told():
+    for lacking in ("action_space", "observation_space"):
+        spaces = {"action_space": Drift().action_space, "observation_space": Drift().observation_space}
+        bare = type("Bare", (gymnasium.Env,), {name: space for name, space in spaces.items() if name != lacking})
+        with pytest.raises(UserError, match=f"Bare has no {lacking}; set it in the constructor"):
+            offpcc.SAC(bare)
+
+
+def test_a_logger_that_takes_no_folder_is_refused():
+    class Deaf:
+        pass
+
+    with pytest.raises(UserError, match=r"build.loggers: Deaf cannot be built: TypeError.*the folder of the run"):
+        offpcc.build(Drift, "sac", algorithm=SMALL, loggers=[Deaf]).train(num_epochs=1, **SHORT)
+
+
+def test_an_agent_whose_encoder_takes_away_its_memory_is_told(tmp_path, capsys):
+    offpcc.configure(None, "RecurrentSAC.encoder = @Identity", "train.num_steps_per_epoch = 20")
+    settings = {"num_epochs": 1, **SHORT}
+    offpcc.fit(offpcc.RunSpec.make("pendulum-p-v0", "rsac", seed=1, training=settings), tmp_path / "run")
+    assert "rsac has no memory here, because its encoder has none" in capsys.readouterr().out

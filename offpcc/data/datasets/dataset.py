@@ -62,7 +62,7 @@ from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_outp
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import explain_write_errors
 from offpcc.utils.paths import as_path
-from offpcc.utils.spaces import one_hot
+from offpcc.utils.spaces import one_hot, packed_space
 from offpcc.utils.version import __version__
 
 FEW = 100  # rows that are looked at
@@ -307,7 +307,7 @@ class Dataset:
             "timeouts": timeouts, "states": states, "next_states": next_states,
         }  # fmt: skip
         columns: dict[str, Column] = {}
-        space = None if observation_space is None else PackedDict(observation_space)
+        space = packed_space(observation_space, name)
         for key, value in given.items():
             if isinstance(value, Mapping):
                 if "observations" not in key:
@@ -514,7 +514,7 @@ class Dataset:
         Raises:
             UserError: an array is missing, has the wrong shape or is not numeric.
         """
-        space = None if observation_space is None else PackedDict(observation_space)
+        space = packed_space(observation_space, name)
         read: list[_Episode] = []
         for number, episode in enumerate(episodes):
             read.append(_read_episode(episode, f"{name}, episode {number}", space))

@@ -24,7 +24,6 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
 from offpcc.data.datasets.d3rlpy import EpisodeArrays, add_truncations, holds_episodes, version_notices
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
@@ -33,6 +32,7 @@ from offpcc.data.datasets.frame_stacks import FRAMES
 from offpcc.data.datasets.metadata import LazyMetadata
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import check_regular, open_regular
+from offpcc.utils.spaces import packed_space
 from offpcc.utils.system import available_bytes
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *STATES, *OTHER_NAMES.values())
@@ -88,7 +88,7 @@ def read_dataset_file(
         groups = {key: names for key in OBSERVED if (names := file.names_below(key))}  # of Dict observations
         columns = {key: file.column(key) for key in KEYS if key in found and key not in groups}
         add_truncations(columns, file.column, found)
-        space = None if observation_space is None else PackedDict(observation_space)
+        space = packed_space(observation_space, str(given or path))
         if space is not None and "observations" not in groups:
             raise UserError(f"{given or path}: observations are not a group of entries; leave observation_space out")
         for key, names in groups.items():

@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,8 @@ def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
     """
     if not file.exists():
         return None
+    if not zipfile.is_zipfile(file):
+        raise UserError(f"{file} exists and is no model; name another file")
     if not resume:
         raise UserError(f"{file} exists; name another file, or give --resume to finish the training of its model")
     return read_model(file)

@@ -228,8 +228,9 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f'Imagination.length is "{UNBOUNDED}", but {algo} has a memory, which needs whole rollouts; bind a number '
             f"of steps"
         )
-    for name in ("from_scratch", "clear"):
-        if data and getattr(options, name):
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for name in ("from_scratch", "clear", "train_every"):
+        if data and getattr(options, name) != defaults[name]:
             raise UserError(
                 f"Imagination.{name} has no effect with recorded data, whose model is trained once; leave it out"
             )

@@ -418,6 +418,7 @@ def test_a_binding_of_none_leaves_the_algorithms_setting(algo, none):
         (["Imagination.penalty = 1.0", "Imagination.threshold = 1.0"], "bind one of them"),
         (["Imagination.end_reward = -5.0"], "no effect"),
         (["Imagination.from_scratch = True"], "from_scratch has no effect"),
+        (["Imagination.train_every = 10"], "train_every has no effect"),
         (["Imagination.clear = True"], "clear has no effect"),
         (["Imagination.length = 'endless'"], "Imagination.length"),
         (["Imagination.capacity = 3"], "two rollouts"),

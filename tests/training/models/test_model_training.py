@@ -233,6 +233,9 @@ def test_a_file_gives_the_same_predictions(tmp_path):
     x, u = np.ones((3, 2)), np.zeros((3, 2))
     for one, other in zip(model.step(x, u, 4)[:3], loaded.step(x, u, 4)[:3], strict=True):
         np.testing.assert_array_equal(one, other)
+    for wrong in ("x", -1, np.random.default_rng(0)):
+        with pytest.raises(UserError, match=r"generator is .*; give a torch.Generator, or a seed from 0 on"):
+            model.step(x, u, wrong)
     assert loaded.facts == model.facts
 
 
@@ -520,6 +523,8 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     assert f"DynamicsModel.history is 2, but {file} was trained with 1; give" in capsys.readouterr().err
     assert main(words) == 2
     assert "exists; name another file, or give --resume" in capsys.readouterr().err
+    assert main(["train-model", "--dataset", recording, "--out", recording]) == 2
+    assert f"{recording} exists and is no model; name another file" in capsys.readouterr().err
     assert main(["check", "--model", str(file), "--dataset", recording]) == 0
     printed = capsys.readouterr().out
     assert re.search(
