@@ -68,7 +68,8 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     if options.model and not options.model.exists():
         raise UserError(f"the model {options.model} does not exist; correct --model")
     here = folder.run_id
-    imported = [one for one in imports_of(options.config) if one not in options.modules]
+    read = options.config or (folder.config if folder.config.is_file() else None)
+    imported = [one for one in imports_of(read) if one not in options.modules]
     model = None if folder.details().get("model") else options.model  # the run knows its own
     again = replace(options, modules=(*options.modules, *imported), model=model)
     # The run's own config holds its settings, and is read without its imports.

@@ -218,6 +218,8 @@ def test_the_ways_on_name_the_modules_that_the_config_imports(launch, tmp_path, 
     code, _, err = launch(*base, "--no_video", "--gin", "SAC.lr=1e-3")
     assert code == 0, err
     assert not [*tmp_path.glob("results/own-task-v0/sac/1/videos/*")]
+    without = launch(*base[:-2])[2]
+    assert without.count("--import own_task") == 2, "the run's own config names the module, too"
     code, _, err = launch(*base)
     shown, further = (
         shlex.split(next(line for line in err.splitlines() if word in line).replace("epochs=N", "epochs=2"))

@@ -45,7 +45,7 @@ NARROW = 0.1  # of the range; actions that stay below it are probably in other u
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy are unreliable.
 AT_BOUND, SATURATED = 0.999, 0.5
 IN_PYTHON = "(in Python: from_arrays(action_range=...))"
-FACTS = ("env", "algorithm", "algorithm_name", "actor", "simulator", "note")
+FACTS = ("env", "algorithm", "algorithm_name", "actor", "model", "simulator", "note")
 
 # Kind of notice -> (check, level, remedy).
 NOTICES = {
