@@ -321,6 +321,13 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
             raise UserError(
                 f"--{option} {start} has no effect on the run in {folder.path}, which {began}; leave it out"
             )
+    model = details.get("model")
+    was_moved = isinstance(model, str) and not Path(model).exists()  # its new place may be named
+    if isinstance(model, str) and spec.model and not was_moved and spec.model.resolve() != Path(model).resolve():
+        raise UserError(
+            f"the run in {folder.path} was made with the model {shown(model)}, but here it is {spec.model}; leave "
+            f"--model out"
+        )
     of_function = [("env_made", str)] if spec.env_function is not None else []
     for name, kind in (
         ("env", str),

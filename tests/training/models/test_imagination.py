@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import shutil
 
 import numpy as np
 import pytest
@@ -763,6 +764,9 @@ def test_a_given_model_is_the_same_for_the_same_command(train, launch, pendulum_
     assert "--model" not in further and f"--model {model}" in new  # an existing run knows its model
     code, _, err = launch(*words, "--model", tmp_path / "none.pt", "--config", config)
     assert code == 2 and f"the model {tmp_path / 'none.pt'} does not exist; correct --model" in err
+    other = shutil.copy(model, tmp_path / "other.pt")
+    code, _, err = launch(*again, "--model", other)
+    assert code == 2 and "was made with the model " in err and f"but here it is {other}; leave --model out" in err
     moved = model.rename(tmp_path / "moved.pt")
     code, out, err = launch(*again)
     assert code == 0 and "nothing left to do" in out, err
