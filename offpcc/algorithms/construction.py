@@ -137,7 +137,7 @@ def check_actions(
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
         how = "actions.astype(int), or actions.argmax(1) of one-hot ones"
-        hint = f"; recorded actions are discrete if they are whole numbers: {how}" * (
+        hint = f"; if the recorded actions are choices, give whole numbers: {how}" * (
             algorithm.is_discrete and are_recorded
         )
         raise UserError(
