@@ -359,7 +359,7 @@ def test_whole_numbers_are_asked_for_where_choices_are_numbers():
         rewards=np.ones(400),
         terminations=rows % 20 == 19,
     )
-    with pytest.raises(UserError, match=r"if they are whole numbers: actions\.astype\(int\)"):
+    with pytest.raises(UserError, match=r"are choices, give whole numbers: actions\.astype\(int\)"):
         offpcc.build(None, "dcql", dataset=data)
 
 
