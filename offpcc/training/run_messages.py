@@ -59,11 +59,10 @@ def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[s
         file: the file that stores them.
         unused: names of values without effect on this run, such as "train.update_after".
     """
+    which = "the other" if spec.config.given else "all"
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value
-        which = "the other" if spec.config.given else "all"
         return [*spec.config.given, f"{which} values are those that the run was started with; they are in {file}"]
     if spec.start_from is not None and is_own_config(spec, RunFolder.at(as_path(str(spec.start_from))).config):
-        which = "the other" if spec.config.given else "all"
         taken = f"{which} values are those of {spec.start_from}, except those of OfflineToOnline"
         return [*spec.config.given, f"{taken}; they are in {file}"]
     used, bound = values(config), values(spec.config.text)
