@@ -46,7 +46,7 @@ from offpcc.networks.sequences import is_empty, reads_previous
 from offpcc.networks.testing import check_own_encoders
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
-from offpcc.utils.spaces import OneHot, action_size
+from offpcc.utils.spaces import MOST_CHOICES, OneHot, action_size
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
 CRITICS_ONLY = (
@@ -136,10 +136,17 @@ def check_actions(
     """
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
-        how = "actions.astype(int), or actions.argmax(1) of one-hot ones"
-        hint = f"; if the recorded actions are choices, give whole numbers: {how}" * (
-            algorithm.is_discrete and are_recorded
-        )
+        hint = ""
+        if are_recorded and algorithm.is_discrete:
+            hint = (
+                "; if the recorded actions are choices, give whole numbers: actions.astype(int), or "
+                "actions.argmax(1) of one-hot ones"
+            )
+        elif are_recorded and isinstance(space, spaces.Discrete) and space.n > MOST_CHOICES:
+            hint = (
+                "; if the recorded whole numbers are not choices, bind dataset.action_range to their bounds (in "
+                "Python: from_arrays(action_range=...))"
+            )
         raise UserError(
             f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} actions; choose "
             f"{other_kind(algorithm)}, or another algorithm for these actions{hint}"

@@ -336,7 +336,7 @@ def run_evaluate(
     fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
     reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
     if not episodes:
-        raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1, or add --from_data")
+        raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1")
     actors = of_data.expand(folder)
     for one in actors if len(actors) > 1 else ():
         find_file(one)  # before the first one plays

@@ -450,6 +450,10 @@ CALLBACK_METHODS = {
     **dict.fromkeys(("_on_rollout_end", "on_rollout_end"), "before_updates"),
     **dict.fromkeys(("on_epoch_end", "on_train_epoch_end"), "on_epoch"),
 }
+LOGGER_METHODS = {
+    **dict.fromkeys(("on_epoch", "on_epoch_end", "log", "log_epoch", "log_metrics", "write", "write_metric"), "epoch"),
+    **dict.fromkeys(("save_model", "log_artifact", "log_video"), "artifact"),
+}
 
 
 def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ()) -> AttributeError:

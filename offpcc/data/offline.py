@@ -30,6 +30,7 @@ from offpcc.data.checks.env_fit import (
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
+from offpcc.data.datasets.actions import unused_range
 from offpcc.data.datasets.columns import (
     BLOCK_BYTES,
     BYTES_PER_EPISODE,
@@ -240,14 +241,18 @@ def load_unchanged(
                 f"are known; give max_episode_steps to Dataset.from_arrays instead"
             )
         data = source.with_range(options.action_range)
-        return data if memory_limit is None else data.limited(memory_limit)
-    return load_dataset(
-        source,
-        max_episode_steps=options.max_episode_steps,
-        action_range=options.action_range,
-        progress=progress,
-        memory_limit=memory_limit,
-    )
+        data = data if memory_limit is None else data.limited(memory_limit)
+    else:
+        data = load_dataset(
+            source,
+            max_episode_steps=options.max_episode_steps,
+            action_range=options.action_range,
+            progress=progress,
+            memory_limit=memory_limit,
+        )
+    if told := unused_range(options.action_range, data.action_range, data.actions.shape[1], data.name):
+        return replace(data, notices=(*data.notices, Notice("remark", told)))
+    return data
 
 
 def read(
@@ -385,10 +390,10 @@ def format_score(name: str, mean_return: float) -> str:
 
 def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
     if env is not None and (fault := why_other_actions(data, env)):
-        choice = ", or leave --env out to train from the data alone, without tests"
-        if data.discrete_actions:
-            choice = "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
-        raise UserError(f"{called} does not fit: {fault}; give the environment of the recording with --env{choice}")
+        remedy = f"give data of {name_of(env)}, or name the environment of the recording by --env"
+        if data.discrete_actions and data.action_range is None:
+            remedy += "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
+        raise UserError(f"{called} does not fit: {fault}; {remedy}")
 
 
 def _seen(

@@ -13,6 +13,7 @@ from offpcc.utils.errors import UserError
 
 MINIMAL_FRAME = 7  # pixels, as MiniGrid's view; a smaller 3-d observation is a tensor, not an image
 OBSERVATION, STATE = "observation", "state"  # keys of a Dict observation with a state
+MOST_CHOICES = 64  # whole numbers of a wider range are hardly choices
 LARGEST_BOX = 2**26  # largest number of elements of an observation
 
 
@@ -436,9 +437,10 @@ def _vector_size(key: str, space: spaces.Space[Any]) -> int:
         return sum(int(size) for size in space.nvec.ravel())
     if space.dtype is not None and space.dtype.kind == "U":
         raise UserError(
-            f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out by "
-            f"gymnasium.FilterObservation. For MiniGrid, the wrapper OneHotGrid leaves it out: bind make.wrappers = "
-            f"[@OneHotGrid]; in Python, make={{'wrappers': [OneHotGrid]}}"
+            f"the entry {key!r} of a Dict observation is a text, which networks do not read; leave it out: bind "
+            f"make.wrappers = [@gymnasium.FilterObservation] and gymnasium.FilterObservation.filter_keys = [names of "
+            f"the other entries]. For MiniGrid, make.wrappers = [@OneHotGrid] does this; in Python, "
+            f"make={{'wrappers': [OneHotGrid]}}"
         )
     raise UserError(
         f"the entry {key!r} of a Dict observation is {space}, but an entry has to be a Box, Discrete, MultiDiscrete or "

@@ -5,6 +5,7 @@ import re
 import h5py
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
@@ -134,9 +135,14 @@ def wordy(file):
         data["rewards"] = [b"much"] * 800
 
 
+def saved_by_pytorch(file):
+    torch.save({"weights": torch.zeros(2)}, file)
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
+        (saved_by_pytorch, "is a file of PyTorch, such as an actor or a model; give recorded data"),
         (truncated, "is damaged or incomplete"),
         (emptied, "is empty"),
         (keyless, "rewards missing; found: actions, observations, terminals, timeouts; rename them, or in Python"),

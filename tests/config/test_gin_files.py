@@ -53,6 +53,8 @@ def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp
 def test_a_missing_config_names_the_near_ones(tmp_path):
     assert "configs/test/template_short.gin" in refused("template_short.gin")
     assert "there is no config 'xyz.gin'" in refused("xyz.gin")
+    (tmp_path / "swimmer_long.gin").touch()
+    assert f"did you mean {tmp_path}/swimmer_long.gin?" in refused(f"{tmp_path}/swimmer_lnog.gin")
 
 
 def test_an_include_of_itself_is_refused(tmp_path):

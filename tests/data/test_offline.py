@@ -123,6 +123,23 @@ def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
         assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
 
 
+def test_bounds_by_gin_have_no_effect_on_data_that_have_their_own(pendulum_file):
+    data = as_dataset(pendulum_file).with_range((-2.0, 2.0))
+    options = [DatasetOptions(action_range=bounds) for bounds in ((-4.0, 4.0), (-2.0, 2.0), None)]
+    told = ["\n".join(read(data, None, one).lines()) for one in options]
+    assert f"note: dataset.action_range has no effect, because {data.name} has its own bounds of actions" in told[0]
+    assert not any("no effect" in text for text in told[1:])
+
+
+def test_many_whole_numbers_are_hardly_choices():
+    given = {"observations": np.zeros((400, 2)), "rewards": np.ones(400), "terminations": np.arange(400) % 20 == 19}
+    positions = Dataset.from_arrays(**given, actions=np.arange(400) * 10)
+    with pytest.raises(UserError, match=r"Discrete\(3991\).* if the recorded whole numbers are not choices, bind dat"):
+        build(None, "td3_bc", dataset=positions)
+    with pytest.raises(UserError, match=r"choose dcql, or another algorithm for these actions$"):
+        build(None, "td3_bc", dataset=Dataset.from_arrays(**given, actions=np.arange(400) % 10))
+
+
 @pytest.mark.parametrize(
     ("env", "wrong"), [("pendulum-v0", (-1, 1)), (None, (-0.5, 0.5)), ("pendulum-v0", (-0.1, 0.1))]
 )

@@ -26,12 +26,12 @@ from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.dict_columns import MOST_CHOICES
 from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
+from offpcc.utils.spaces import MOST_CHOICES
 
 __all__ = ["Examination", "examine_dataset", "refused"]
 
@@ -160,6 +160,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     ]
     advice: list[Finding] = []
     is_unclear = any(finding.level == FAULT for finding in findings) or _may_be_numbers(data, bounds)
+    is_unclear |= data.num_transitions < BATCH
     if not is_unclear:  # else the data may say something else once corrected
         space = recorded.observation_space
         agents = recorded.without_states().as_numbers()
@@ -219,7 +220,7 @@ def _size(data: Dataset) -> Finding:
     episodes = f"{data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}"
     text = f"{data.num_steps:,} steps in {episodes}, {data.num_transitions:,} transitions; {data.num_bytes:,} bytes"
     if data.num_transitions < BATCH:
-        return Finding("size", FAULT, f"{text}: less than a batch of {BATCH}", "record more steps")
+        return Finding("size", WARNING, f"{text}: fewer than a batch of {BATCH}", "record more steps")
     if data.num_episodes < FEW_EPISODES:
         remedy = "enough for a first try; record more for training, above all for agents with memory"
         return Finding("size", NOTE, text, remedy)

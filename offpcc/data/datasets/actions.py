@@ -46,6 +46,20 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
     return scaled
 
 
+def unused_range(given: Range | None, own: Range | None, num_actions: int, name: str) -> str:
+    """Return what to tell where a given range of actions has no effect, because the data have another one; or ""."""
+    if given is None or own is None:
+        return ""
+    pairs = zip(checked_range(given, num_actions, name), checked_range(own, num_actions, name), strict=True)
+    if all(np.array_equal(*pair) for pair in pairs):
+        return ""
+    low, high = (np.asarray(bound).tolist() for bound in own)
+    return (
+        f"dataset.action_range has no effect, because {name} has its own bounds of actions, {low} to {high}; if they "
+        f"are wrong, correct them in its metadata, action_low and action_high"
+    )
+
+
 def action_warnings(
     actions: Array, recorded: Range | None, env_bounds: Range | None, name: str, is_own: bool = False
 ) -> list[Notice]:

@@ -10,9 +10,7 @@ from gymnasium import spaces
 from offpcc.core import PackedDict, is_image
 from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks
 from offpcc.data.datasets.metadata import Notice
-from offpcc.utils.spaces import OBSERVATION, STATE, may_be_meant_as_image
-
-MOST_CHOICES = 64  # whole numbers of a wider range are hardly choices
+from offpcc.utils.spaces import MOST_CHOICES, OBSERVATION, STATE, may_be_meant_as_image
 
 
 class DictColumn:

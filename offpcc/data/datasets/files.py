@@ -140,6 +140,8 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
                     yield arrays
         else:
             with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
+                if any(name.endswith("/data.pkl") for name in archive.namelist()[:SHOWN_NAMES]):
+                    raise UserError(f"{path} is a file of PyTorch, such as an actor or a model; give recorded data")
                 yield NPZArrays(archive, path)
     except (FileNotFoundError, PermissionError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}); does the file still exist?") from error

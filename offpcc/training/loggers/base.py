@@ -6,9 +6,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from offpcc.config.synonyms import LOGGER_METHODS
 from offpcc.utils import signals
-from offpcc.utils.errors import first_line
+from offpcc.utils.errors import UserError, first_line, similar
 
+METHODS = ("progress", "epoch", "artifact")  # that pass something to a logger
 Row = Mapping[str, float | int | None]
 """An epoch's numbers by name, `step` among them; None where there is no number yet."""
 
@@ -41,6 +43,17 @@ class Logger(Protocol):
     An exception in a logger is reported once, and the run continues. If a run must not lose the logger's data, set the
     attribute ``keeps_data = True``; then an exception ends the run.
     """
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a logger whose methods nothing would call, such as one for another library."""
+        super().__init_subclass__()
+        is_called = any(getattr(cls, name) is not getattr(Logger, name) for name in METHODS)  # others may help these
+        for name in () if is_called else vars(cls):
+            ours = LOGGER_METHODS.get(name) or next(iter(similar(name, METHODS, 1)), None)
+            if ours is not None and callable(getattr(cls, name)):
+                raise UserError(
+                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
+                )
 
     def __init__(self, folder: Path | None = None) -> None:
         """Open the logger of a run in this folder; None without one."""

@@ -36,6 +36,7 @@ from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 
 FORMAT = 2
 MOSTLY_EQUAL = 0.9  # share of equal rewards from which the others are rare
+HASHES = re.compile(r", SHA-256 \w+")  # in the identity of data; they tell a reader nothing
 SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 
 
@@ -69,6 +70,11 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
             f'Predict rewards separately: --gin "DynamicsModel.reward_hidden_dims=(64, 64)"'
         )
     rows = data.rows
+    if model.history > (longest := int((rows.stops - rows.starts).max())):
+        show(
+            f"note: the networks read {model.history} observations, but the longest episode has {longest} steps, so "
+            f"every input is filled up; DynamicsModel.history is a number of steps"
+        )
     if model.history == 1 and seems_hidden(rows.observations, rows.actions, rows.starts, rows.stops):
         show(
             "note: velocities seem hidden, so a model of single steps cannot predict well. Let it read several: "
@@ -281,8 +287,10 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> No
             f"{model.observation_dim} numbers; here they have {' x '.join(map(str, size))}. Give the environment, the "
             f"wrappers and the dataset settings of that model, or train another model"
         )
+    of_model, here = (HASHES.sub("", identity) for identity in (theirs, ours))
+    other = "have the same name and size, but other numbers" if of_model == here else f"are {here}"
     raise UserError(
-        f"{file} is a model of {theirs}, but the data here are {ours}; give the data, the environment and the dataset "
+        f"{file} is a model of {of_model}, but the data here {other}; give the data, the environment and the dataset "
         f"settings of that model"
     )
 

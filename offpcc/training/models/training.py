@@ -63,8 +63,9 @@ class Transitions:
             acted = actions[window]
         else:
             first = self.first[at][:, None]
-            acted = np.where((window >= first)[..., None], actions[window], np.float32(0.0))
+            is_before = (window < first)[..., None]
             window = np.maximum(window, first)
+            acted = np.where(is_before, np.float32(0.0), actions[window])
         return rows.observations[window], acted, rows.observations[at + 1], rows.rewards[at], rows.terminations[at]
 
     def blocks(self) -> Iterator[Array]:

@@ -296,7 +296,7 @@ PLANTED = {
     choices: [("actions", NOTE, ["whole numbers"])],
     whole_numbers: [("actions", WARNING, ["whole numbers from -", "choices"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
-    too_short: [("size", FAULT, ["less than a batch of 256"])],
+    too_short: [("size", WARNING, ["fewer than a batch of 256"])],
 }
 # What comes along with some of them, and is right to.
 BESIDE = {

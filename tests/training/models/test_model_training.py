@@ -539,7 +539,12 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     assert (
         main(["train_model", "--dataset", recording, "--out", str(file), "--resume", "--dataset_fraction", "0.5"]) == 2
     )
-    assert "is a model of random (600 transitions" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert re.search(r"is a model of random \(600 tr.*, but the data here are .*[0-9]+ transitions", told)
+    assert "SHA-256" not in told
+    long = ["train-model", "--dataset", recording, "--out", str(tmp_path / "long.pt"), *words[5:]]
+    assert main([*long, "DynamicsModel.history=900", "ModelTraining.max_epochs=1"]) == 0
+    assert "note: the networks read 900 observations, but the longest episode has " in capsys.readouterr().out
     other = [*words[:4], str(tmp_path / "part.pt"), *words[5:], "ModelTraining.max_epochs=1"]
     assert main([*other, "--dataset_steps", "450"]) == 0
     assert "450 transitions" in capsys.readouterr().out
