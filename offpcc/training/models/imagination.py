@@ -55,6 +55,7 @@ UNBOUNDED = "unbounded"  # a length
 STRETCH = 10  # steps of rollouts without a bound that are stored at a time; others replace those that ended meanwhile
 BLOCK = 8_192  # rollouts of agents without memory that are played at a time
 RECURRENT_BLOCK = 512
+MOST_OF_CAPACITY = 10  # times the capacity, which a round of rollouts may have in steps; more is a mistake
 
 
 def _is_length(value: Any) -> bool:
@@ -238,6 +239,12 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
         raise UserError(
             f"Imagination.capacity is {options.capacity}, less than two rollouts of Imagination.length "
             f"{options.length}; raise it"
+        )
+    if (steps := options.steps_per_update * options.every) > MOST_OF_CAPACITY * options.capacity:
+        raise UserError(
+            f"Imagination.steps_per_update is {options.steps_per_update:g} and Imagination.every is {options.every:,}: "
+            f"each round of rollouts would have {steps:,.0f} steps, but Imagination.capacity keeps "
+            f"{options.capacity:,}; lower one of the two, or raise the capacity"
         )
     return options
 
