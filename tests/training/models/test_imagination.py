@@ -423,7 +423,7 @@ def test_a_binding_of_none_leaves_the_algorithms_setting(algo, none):
         (["Imagination.clear = True"], "clear has no effect"),
         (["Imagination.length = 'endless'"], "Imagination.length"),
         (["Imagination.capacity = 3"], "two rollouts"),
-        (["Imagination.every = 10_000_000"], "each round of rollouts would have 500,000,000 steps, but Imagination.cap"),
+        (["Imagination.every = 10_000_000"], "each round of rollouts would have 500,000,000 steps"),
         (["Imagination.real_share = 1.5"], "Imagination.real_share"),
         (["Imagination.uncertainty = 'total'"], "Imagination.uncertainty"),
     ],
