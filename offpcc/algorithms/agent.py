@@ -156,6 +156,11 @@ class Agent:
                         packed.pack(observation, ())
                         remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
+        if isinstance(observation, tuple) and len({np.shape(part) for part in observation}) > 1:
+            raise ValueError(
+                "act got a tuple of parts; a Tuple is read as one vector, as environments of offpcc.make(...) show it: "
+                "gymnasium.spaces.flatten(space, observation)"
+            )
         observation = np.asarray(observation)
         self._check_shape(observation)
         if self._sees_image and observation.dtype != np.uint8:
@@ -231,6 +236,7 @@ class Agent:
         """
         path = as_path(file, "file", is_file=True)
         with explain_write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             save_actor(self.algorithm, path)
 
     @classmethod

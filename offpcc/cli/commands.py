@@ -611,14 +611,17 @@ def run_export(
     except UserError as error:
         if env:
             raise
-        print(f"note: the contract has no control rate, as {shown(str(known))} cannot be made: {error.message}")
+        print(
+            f"note: the contract has no environment, wrappers and control rate, as {shown(str(known))} cannot be made: "
+            f"{error.message}"
+        )
     try:
         try:
             done = export(file, out, env=made, units=given)
         except OtherEnvironmentError as error:
             if env:
                 raise
-            print(f"note: the contract has no control rate: {error.message}")
+            print(f"note: the contract has no environment, wrappers and control rate: {error.message}")
             done = export(file, out, units=given)
     finally:
         if made is not None:

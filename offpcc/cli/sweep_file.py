@@ -210,7 +210,9 @@ def _stop(
     if epochs is None or envs == [None]:
         raise UserError(f"{file}: [stop] needs {'epochs = N' if epochs is None else 'env, for tests'}; add it")
     if not _is_whole(rule.first_epochs, 1, epochs - 1):
-        raise _fault(file, "stop.first_epochs", rule.first_epochs, f"a whole number from 1, and less than {epochs}")
+        raise _fault(
+            file, "stop.first_epochs", rule.first_epochs, f"a whole number from 1, and less than epochs, {epochs}"
+        )
     return rule, hours, total_epochs
 
 
@@ -227,7 +229,10 @@ def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, 
         name, _, kind = place.rpartition(".")
         place = f"random.{place}"
         if kind not in EXAMPLES or not name:
-            raise _fault(file, place, values, "a distribution, such as {log_uniform = [1e-4, 1e-2]}")
+            near = similar(kind, EXAMPLES, 1)
+            kinds = ", ".join(f"{{{one} = {example}}}" for one, example in EXAMPLES.items())
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise _fault(file, place, values, f"a distribution; {hint}They are {kinds}; whole numbers are choices")
         if name in ranges:
             raise UserError(f"{file}: random.{name} has two distributions; keep one")
         if not isinstance(values, list) or not values:

@@ -12,7 +12,7 @@ import gin
 
 from offpcc.config import gin_private
 from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
-from offpcc.config.synonyms import argument_hint, binding_hint
+from offpcc.config.synonyms import LEARNING_WRAPPERS, argument_hint, binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError, print_to_stderr, similar
 
@@ -138,6 +138,11 @@ def unknown_configurable(where: str, selector: str) -> UserError:
     """Return the error for a name that gin cannot configure, with similar names."""
     name = selector.split(".")[-1]
     known = sorted({known.split(".")[-1] for known in configurables()})
+    if name in LEARNING_WRAPPERS:
+        return UserError(
+            f"{where}: {name} learns while it wraps, and saved agents would lack what it learned, so gin cannot "
+            f"configure it; {LEARNING_WRAPPERS[name]}"
+        )
     long = [word + name.removeprefix(short) for short, word in PREFIXES.items() if name.startswith(short)]
     hint = nearest(next((one for one in long if one in known), name), known)
     return UserError(

@@ -475,15 +475,19 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if not is_writable(value):
             known = gin_private.inverse_lookup(type(value))
-            advice = "decorate its class with offpcc.configurable"
+            advice, fault = "decorate its class with offpcc.configurable", f"is {format_value(value)}, which"
+            if isinstance(value, list | tuple):
+                fault = f"holds {format_value(next((one for one in value if not is_writable(one)), value))}, which"
             if (owner, name) == ("make", "wrappers"):
                 advice = "decorate each with offpcc.configurable, or apply them in a function that you give as env"
+            elif isinstance(value, functools.partial) and gin_private.inverse_lookup(value.func) is not None:
+                cls = value.func.__name__
+                bound = ", ".join(f'"{cls}.{key}=..."' for key in value.keywords)
+                advice = f"bind its arguments by offpcc.configure(None, {bound}), and give {cls} itself"
             elif known is not None:
                 example = f"{name} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'
-            raise UserError(
-                f"{owner}.{name} is {format_value(value)}, which cannot be written into the config of a run; {advice}"
-            )
+            raise UserError(f"{owner}.{name} {fault} cannot be written into the config of a run; {advice}")
 
 
 def missing_binding(name: str) -> UserError:

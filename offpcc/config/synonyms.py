@@ -190,7 +190,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "train.num_epochs train.num_steps_per_epoch",
         "the product of the two is the number of environment steps",
     ),
-    ("n_epochs", "train.num_epochs"),
+    ("n_epochs epochs", "train.num_epochs"),
     (
         "train.n_steps",
         "train.num_epochs train.num_steps_per_epoch",
@@ -375,6 +375,7 @@ ARGUMENTS = {
     **dict.fromkeys(("dones", "done"), "terminations (without time limits, which are truncations)"),
     **dict.fromkeys(("eval_env", "environment", "env_id", "env_name", "gym_id"), "env"),
     "truncated": "truncations",
+    "episode_terminals": "terminations, and truncations where episode_terminals is true and terminations is not",
     "run_id": "seed",
     "file_path": "file",
     "path": "file",
@@ -410,6 +411,11 @@ ATTRIBUTES = {
     "offpcc.TD3PlusBC": "offpcc.TD3BC(env, dataset=data)",
     "offpcc.DoubleDQN": "offpcc.DQN, whose targets are double ones by default",
     "offpcc.BC_10": "bc with the config offline/bc_10.gin learns from the best tenth of the episodes",
+    "offpcc.VecNormalize": "normalize_observations=True of a constructor, such as offpcc.SAC",
+    "offpcc.EvalCallback": "train tests the agent after each epoch; offpcc.fit keeps the best one, as actor_best.pt",
+    "offpcc.HerReplayBuffer": "offpcc has no hindsight replay",
+    "offpcc.make_env": "offpcc.make(NAME)",
+    "learner.get_parameters": "state_dict() of its algorithm",
     "offpcc.TQC": "offpcc has no TQC; offpcc.SACN and offpcc.RLPD have many critics, offpcc.QRDQN has quantiles",
     "learner.agent": "offpcc.Agent(learner.algorithm); train returns it, too",
     "learner.predict_value": "offpcc.evaluate_from_data(agent, data) for the value of a policy",
@@ -456,6 +462,13 @@ LOGGER_METHODS = {
 }
 
 
+# Wrappers that learn while they wrap, and what does it in offpcc. An actor's file would not hold what they learned.
+LEARNING_WRAPPERS = {
+    "NormalizeObservation": "ActorCritic.normalize_observations = True does this, and files of agents hold it",
+    "NormalizeReward": "ActorCritic.reward_scale is a constant factor on rewards",
+}
+
+
 def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ()) -> AttributeError:
     """Return the error for an attribute that does not exist, with our name for one of another library.
 
@@ -481,5 +494,6 @@ OWN: dict[str, tuple[str, ...]] = {
         for binding in synonym.bindings
     },
     "capacity": SYNONYMS["buffer_size"].bindings,
+    "num_epochs": ("train.num_epochs",),
     **{name: (f"Recurrent.{name}",) for name in ("cell", "use_previous_action", "use_previous_reward")},
 }

@@ -129,6 +129,7 @@ NOTHING = Rule("None", lambda value: value is None)
 NONNEGATIVE = at_least(0.0)
 
 Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
+NonzeroNumber = Annotated[float, Rule("a number other than 0", lambda value: is_number(value) and value != 0)]
 NonnegativeNumber = Annotated[float, NONNEGATIVE]
 PositiveNumber = Annotated[float, above(0.0)]
 PositiveFraction = Annotated[float, above(0.0, 1.0)]
@@ -206,6 +207,9 @@ def format_value(value: Any) -> str:
     """Return `value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, functools.partial):
+        arguments = "".join(f", {name}=..." for name in value.keywords)
+        return f"functools.partial({getattr(value.func, '__name__', type(value.func).__name__)}{arguments})"
     if isinstance(value, int) and abs(value) >= 10**LONGEST_NUMBER:
         return f"a whole number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     try:

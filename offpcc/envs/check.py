@@ -411,12 +411,12 @@ class Rollout:
             self.num_steps, self.length = self.num_steps + 1, self.length + 1
             self._add_reward(event)
         if event.terminated or event.truncated:
-            is_decided = bool(np.all(event.reward == self._return))
+            is_decided = _is_number(event.reward) and bool(event.reward == self._return)
             self.ends.append(End(self.length, self._return, event.terminated, event.truncated, is_decided))
         self._add_observation(event)
 
     def _add_reward(self, event: Event) -> None:
-        if not isinstance(event.reward, numbers.Real | np.number | np.bool_):
+        if not _is_number(event.reward):
             self._note("reward no number", f"{event.when} gave {kind_of(event.reward)}")
             return
         reward = float(event.reward)
@@ -440,6 +440,10 @@ def _first_number(where: NDArray[np.bool_], observation: NDArray[Any]) -> str:
     index = tuple(int(place) for place in np.argwhere(where)[0])
     at = f" at index {index[0] if len(index) == 1 else index}" if index else ""
     return f"{observation[index]:.6g}{at}"
+
+
+def _is_number(reward: Any) -> bool:
+    return isinstance(reward, numbers.Real | np.number | np.bool_)
 
 
 # What one rollout shows -------------------------------------------------------------------------------------------

@@ -17,11 +17,12 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 
 from offpcc.config import loading
 from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
 from offpcc.config.settings import Settings, settings
+from offpcc.config.synonyms import LEARNING_WRAPPERS
 from offpcc.config.validation import (
     FOR_NUMBERS,
     Rule,
@@ -254,6 +255,11 @@ def make(
                 raise UnsuitableEnvironment(
                     f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; {remedy}"
                 ) from error
+            if isinstance(env, NormalizeObservation | NormalizeReward):
+                raise UnsuitableEnvironment(
+                    f"make.wrappers names {type(env).__name__}, which learns while it wraps; tests and saved agents "
+                    f"would lack what it learned; {LEARNING_WRAPPERS[type(env).__name__]}"
+                )
         for space in ("action_space", "observation_space"):
             if getattr(env, space, None) is None:
                 raise UnsuitableEnvironment(f"{name} has no {space}; set it in the constructor")

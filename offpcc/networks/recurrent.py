@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from torch import Tensor, nn
 
+from offpcc.config.bindings import refuse_unknown
 from offpcc.config.registry import REGISTRY, configurable
 from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
@@ -119,7 +120,12 @@ class Recurrent(Encoder):
 
 def _build_cell(build: CellBuilder, **sizes: int) -> Cell:
     """Build a cell of these sizes."""
-    signature = inspect.signature(build)
+    try:
+        signature = inspect.signature(build)
+    except ValueError:  # of a partial with an argument that the class does not have
+        if isinstance(build, functools.partial):
+            refuse_unknown(_class_built(build).__name__, build.keywords, [*inspect.signature(build.func).parameters])
+        raise
     try:
         signature.bind_partial(**sizes)
     except TypeError as error:

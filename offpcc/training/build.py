@@ -273,6 +273,9 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     algorithm = _build_algorithm(spec, task, data)
     if check is None:  # else it raises
         _warn_unless_savable(algorithm)
+        for name, reason in algorithm.unused_parameters().items():
+            if spec.algorithm.get(name) is not None:
+                warn_of_data(f"{type(algorithm).__name__}.{name} has no effect: {reason}; leave it out")
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))

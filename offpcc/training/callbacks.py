@@ -14,7 +14,7 @@ from offpcc.core import Algorithm, Buffer
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import Loop
-from offpcc.utils.errors import UserError, format_error, print_to_stderr
+from offpcc.utils.errors import UserError, format_error, print_to_stderr, similar
 
 
 class Run(NamedTuple):
@@ -54,8 +54,9 @@ class Callback:
         """Refuse methods of callbacks in other libraries, which nothing would call."""
         super().__init_subclass__(**kwargs)
         is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
-        for name, ours in CALLBACK_METHODS.items():
-            if name in vars(cls) and not is_called:
+        for name in () if is_called else vars(cls):
+            ours = CALLBACK_METHODS.get(name) or next(iter(similar(name, METHODS, 1)), None)
+            if ours is not None and callable(getattr(cls, name)):
                 raise UserError(
                     f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
                 )

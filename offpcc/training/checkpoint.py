@@ -345,6 +345,11 @@ def load(
             f"of the file; leave it out, or train a new learner, which can take the networks of a run by init=FOLDER"
         )
     path = as_path(file, "file", is_file=True)
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder; load reads the file of learner.save. For a run of offpcc.fit, take "
+            f"offpcc.load_run({str(path)!r}).agent(), or go on with its training by fit(..., resume=True)"
+        )
     content = read_tensors(path, "learner", CHECKPOINT_FORMAT, needs_seal=True)
     match content:
         case {

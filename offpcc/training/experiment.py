@@ -360,6 +360,7 @@ class Experiment:
             },
         }
         with explain_write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_tensors(path, content)
 
     def close(self) -> None:

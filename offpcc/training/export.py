@@ -214,7 +214,7 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
     """Return the inputs that are observations."""
     if packed is None:
         dtype = "uint8" if is_image(shape) else "float32"
-        return [Port("observation", tuple(shape), dtype, "observation, as the environment returns it")]
+        return [Port("observation", tuple(shape), dtype, "observation, as the environment of offpcc.make returns it")]
     ports = []
     for key, entry in packed.entries.items():
         is_choice = isinstance(entry, spaces.Discrete | spaces.MultiDiscrete)
@@ -270,6 +270,8 @@ def export(
     """
     path: Path | None = None
     facts: dict[str, Any] = {}
+    if hasattr(source, "algorithm") and not isinstance(source, Agent):
+        raise UserError("export got a learner; give its agent, which train returns: offpcc.Agent(learner.algorithm)")
     if not isinstance(source, Agent):
         path = as_path(source, "source")
         if path.is_dir():

@@ -22,6 +22,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     Rule,
     is_number,
+    rules_of,
 )
 from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.replay import ReplayBuffer
@@ -171,6 +172,10 @@ class OnlinePhase:
                 f"OfflineToOnline.warm_up_steps is {options.warm_up_steps:,}, and the online phase has "
                 f"{self.num_steps:,} steps, so nothing would be learned in it; lower it, or raise --then_env_steps"
             )
+        if not options.updates_per_step:
+            raise UserError(
+                "OfflineToOnline.updates_per_step is 0, so nothing would be learned in the online phase; raise it"
+            )
         if options.exploration_noise is not None and not self.algorithm.acts_by_actor:
             raise UserError(
                 f"OfflineToOnline.exploration_noise is {options.exploration_noise:g}, but {name} chooses its actions "
@@ -187,13 +192,26 @@ class OnlinePhase:
                     f"OfflineToOnline.decay names {attribute!r}, which the optimizers read only once, at the start; "
                     f"for a falling learning rate, bind {name}.lr = @LinearDecay()"
                 )
-            if not is_number(getattr(self.algorithm, attribute, None)):
-                known = vars(self.algorithm).items()
-                numbers = sorted(key for key, value in known if is_number(value) and key not in OF_OPTIMIZERS)
-                raise UserError(
-                    f"OfflineToOnline.decay names {attribute!r}, but {name} has no such number; it has "
-                    f"{', '.join(key for key in numbers if not key.startswith('_'))}"
+            if not _may_fall(self.algorithm, attribute):
+                numbers = sorted(key for key in vars(self.algorithm) if _may_fall(self.algorithm, key))
+                numbers = [key for key in numbers if key not in OF_OPTIMIZERS and not key.startswith("_")]
+                kind = (
+                    "is a whole number of" if is_number(getattr(self.algorithm, attribute, None)) else "is no number of"
                 )
+                raise UserError(
+                    f"OfflineToOnline.decay names {attribute!r}, which {kind} {name}; those that can fall are "
+                    f"{', '.join(numbers)}"
+                )
+
+
+def _may_fall(algorithm: Any, attribute: str) -> bool:
+    """Check whether an algorithm has a number of this name that need not be a whole one."""
+    value: Any = getattr(algorithm, attribute, None)
+    if not is_number(value) or isinstance(value, float):
+        return is_number(value)
+    cls: Any = type(algorithm)
+    rule = rules_of(cls).get(attribute)
+    return rule is not None and rule.holds(0.5 * value + 0.01)
 
 
 class Decay(Callback):

@@ -52,7 +52,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "468a48fbd5b025b0",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "bb43a44a9fedb069",
-    "algorithms.construction": "99a410c808823fc4",
+    "algorithms.construction": "5f601d94093f0d74",
     "algorithms.ddpg": "2e4f993658a6c284",
     "algorithms.discrete_bcq": "e74dc92f3d52d341",
     "algorithms.iql": "b17fb2fd07d7e36f",
@@ -73,5 +73,5 @@ DIGESTS: dict[str, str] = {
     "networks.encoders": "a7219a1b90821f44",
     "networks.flow": "566e8f5482a329a8",
     "networks.layers": "43684b95bfab1fef",
-    "networks.recurrent": "523bd9501c857119",
+    "networks.recurrent": "3cf858c434737455",
 }

@@ -65,8 +65,9 @@ def test_values_that_cannot_be_and_agents_of_two_kinds_are_noted(capsys):
 
 
 def test_the_bounds_of_values_are_those_of_the_rewards():
-    assert bounds_of_values(np.array([-1.0, -3.0]), 0.9) == pytest.approx((-30.0, 0.0))
-    assert bounds_of_values(np.array([-1.0, 2.0]), 0.5) == pytest.approx((-2.0, 4.0))
+    assert bounds_of_values(np.array([-1.0, -3.0]), 0.9, True) == pytest.approx((-30.0, 0.0))
+    assert bounds_of_values(np.array([-1.0, -3.0]), 0.9, False) == pytest.approx((-30.0, -10.0))
+    assert bounds_of_values(np.array([-1.0, 2.0]), 0.5, False) == pytest.approx((-2.0, 4.0))
 
 
 def test_the_time_left_is_shown(monkeypatch, capsys):

@@ -382,7 +382,7 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[grid]\nSAC.lr = 1", "grid.SAC.lr is 1; it has to be a list of values"),
         (TOP + "[grid]\nSAC.lrr = [1]", "has no parameter 'lrr'"),
         (TOP + "[grid]\nActorCritic.lr = [1e-3, -1.0]", "SAC.lr is -1.0"),
-        (TOP + "[random]\nSAC.lr = {uniforme = [0, 1]}", "it has to be a distribution"),
+        (TOP + "[random]\nSAC.lr = {uniforme = [0, 1]}", "it has to be a distribution; did you mean uniform? They are"),
         (TOP + "[random]\nSAC.lr = {log_uniform = [0, 1]}", "the lowest and the highest number"),
         (TOP + "[random]\nsamples = 0\nSAC.lr = {uniform = [0, 1]}", "random.samples is 0"),
         (TOP + "[gin]\nSAC.lr = 1.0\n[grid]\nSAC.lr = [1.0]", "SAC.lr is in two of"),

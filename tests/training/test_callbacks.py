@@ -207,7 +207,9 @@ def test_columns_of_callbacks_are_in_both_phases(pendulum_file):
     assert [row["callback/items"] is None for row in learner.loop.rows] == [False] * 4
 
 
-@pytest.mark.parametrize("name, ours", [("_on_step", "on_progress"), ("on_train_end", "on_end")])
+@pytest.mark.parametrize(
+    "name, ours", [("_on_step", "on_progress"), ("on_train_end", "on_end"), ("on_epcoh", "on_epoch")]
+)
 def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
     with pytest.raises(
         UserError, match=f"Theirs has the method {name}, which offpcc never calls; in offpcc that is {ours}"

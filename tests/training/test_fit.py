@@ -1,5 +1,6 @@
 """`offpcc.fit`: what the command line does in a run's folder, from Python."""
 
+import functools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import gin
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,7 @@ from offpcc.config.loading import plain_values
 from offpcc.data import ReplayBuffer
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.vector.local import LocalEnvironments
+from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Recurrent
 from offpcc.training import fit as module
 from offpcc.training.build import build_run
@@ -456,3 +459,9 @@ def test_data_in_memory_of_a_finished_run_are_compared(unit_file, tmp_path):
     data.rewards[0] += 1.0
     with pytest.raises(UserError, match="learned from"):
         fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent)
+
+
+def test_the_wrapper_that_cannot_be_written_is_named(tmp_path):
+    wrap = functools.partial(gymnasium.wrappers.RescaleAction, min_action=-1.0, max_action=1.0)
+    with pytest.raises(UserError, match=r"make.wrappers holds functools.partial\(.*RescaleAction.*, which cannot be"):
+        fit(spec(algo="sac", make={"wrappers": [DropIndices, wrap]}), tmp_path / "run")

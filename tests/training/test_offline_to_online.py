@@ -847,7 +847,12 @@ def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_pa
         ("OfflineToOnline.warm_up_steps=240", "and the online phase has 240 steps, so nothing would be learned"),
         ("OfflineToOnline.warm_up_steps=-1", "OfflineToOnline.warm_up_steps is -1"),
         ("OfflineToOnline.updates_per_step=-1", "OfflineToOnline.updates_per_step is -1"),
-        ("OfflineToOnline.decay=['nothing']", "names 'nothing', but IQL has no such number; it has"),
+        ("OfflineToOnline.updates_per_step=0", "so nothing would be learned in the online phase; raise it"),
+        ("OfflineToOnline.decay=['nothing']", "names 'nothing', which is no number of IQL; those that can fall are "),
+        (
+            "OfflineToOnline.decay=['n_step']",
+            "names 'n_step', which is a whole number of IQL; those that can fall are ",
+        ),
         ("OfflineToOnline.decay='beta'", "it has to be a list of names"),
         ("OfflineToOnline.decay=['lr']", "which the optimizers read only once, at the start; for a falling"),
         ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),

@@ -409,8 +409,16 @@ def test_the_settings_of_the_memory_are_bindings_of_a_run_in_a_folder(tmp_path):
     with pytest.raises(UserError, match=r"Recurrent.hidden_dim is 5, but the run was made with 4"):
         run("direct", resume=True, cell="lru", hidden_dim=5, num_layers=1)
     assert not run("class", cell=LRU, hidden_dim=4, num_layers=1).was_finished
-    with pytest.raises(UserError, match=r"Recurrent.cell is .*partial.*, which cannot be written into the config"):
+    words = (
+        r'Recurrent.cell is .*partial.*, which cannot be written .* bind its .*None, "LRU.r_max=...".*, and give LRU'
+    )
+    with pytest.raises(UserError, match=words):
         run("other", cell=functools.partial(LRU, r_max=0.95))
+    offpcc.configure(None, "LRU.r_max = 0.95")
+    assert not run("other", cell=LRU, hidden_dim=4, num_layers=1).was_finished, "the remedy works"
+    offpcc.configure(None)
+    with pytest.raises(UserError, match=r"LRU takes no argument 'rmax'; did you mean r_max\?"):
+        offpcc.RSAC("pendulum-p-v0", cell=functools.partial(LRU, rmax=0.95))
 
 
 def test_learners_and_agents_are_printed_in_a_line():
@@ -1024,7 +1032,7 @@ WRONG_TYPES = [
         "file is 5; it has to be the name of a file or a folder",
     ),
     (lambda it: it.save("x.pt", buffer="no"), "save.buffer is 'no'; it has to be True or False"),
-    (lambda it: offpcc.Agent(it.algorithm).save("/nowhere/actor.pt"), "/nowhere/actor.pt cannot be written"),
+    (lambda it: offpcc.Agent(it.algorithm).save("/proc/actor.pt"), "/proc/actor.pt cannot be written"),
     (lambda it: offpcc.Agent(it), "Agent got an object of Experiment for an algorithm; give learner.algorithm"),
     (lambda it: offpcc.Agent.load(5), "file is 5; it has to be the name of a file"),
     (lambda it: offpcc.evaluate(it.algorithm, "pendulum-v0", episodes=0), "evaluate.episodes is 0"),
@@ -1184,6 +1192,7 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         (lambda: offpcc.SACC, "module 'offpcc' has no attribute 'SACC'; did you mean SAC?"),
         (lambda: offpcc.SAC(Drift, **SMALL).learn(1000), "the learner has no attribute 'learn'; in offpcc: train("),
         (lambda: offpcc.IQLConfig, "'IQLConfig'; in offpcc: offpcc.IQL(env, "),
+        (lambda: offpcc.VecNormalize, "'VecNormalize'; in offpcc: normalize_observations=True of a constructor"),
         (
             lambda: offpcc.SAC(Drift, **SMALL).fit(5, n_steps=9),
             "updates; the data is given where the learner is built, as in ",
@@ -1569,3 +1578,42 @@ def test_an_agent_whose_encoder_takes_away_its_memory_is_told(tmp_path, capsys):
     settings = {"num_epochs": 1, **SHORT}
     offpcc.fit(offpcc.RunSpec.make("pendulum-p-v0", "rsac", seed=1, training=settings), tmp_path / "run")
     assert "rsac has no memory here, because its encoder has none" in capsys.readouterr().out
+
+
+# What has no effect, or another one than it seems ---------------------------------------------------------------------
+
+
+def test_an_argument_without_effect_is_told():
+    with pytest.warns(DataWarning, match=r"^SAC.alpha_lr has no effect: autotune is False, .*; leave it out"):
+        offpcc.SAC(Drift, **SMALL, autotune=False, alpha_lr=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        offpcc.SAC(Drift, **SMALL, autotune=False)
+        offpcc.SAC(Drift, **SMALL, alpha_lr=1e-3)
+
+
+@pytest.mark.parametrize("wrapper", [gymnasium.wrappers.NormalizeReward, gymnasium.wrappers.NormalizeObservation])
+def test_wrappers_that_learn_are_refused(wrapper):
+    with pytest.raises(UserError, match=rf"make.wrappers names {wrapper.__name__}, which learns while it wraps"):
+        offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": [wrapper]})
+    with pytest.raises(
+        UserError, match=rf"{wrapper.__name__} learns while it wraps, and saved agents .*; ActorCritic\."
+    ):
+        offpcc.configure(None, f"make.wrappers = [@gymnasium.{wrapper.__name__}]")
+
+
+def test_files_are_saved_into_new_folders(tmp_path):
+    learner = offpcc.SAC(Drift, **SMALL)
+    learner.save(tmp_path / "a" / "b" / "learner.pt")
+    offpcc.Agent(learner.algorithm).save(tmp_path / "c" / "d" / "actor.pt")
+    assert offpcc.Agent.load(tmp_path / "c" / "d" / "actor.pt").algorithm.action_dim == 1
+    with pytest.raises(UserError, match=r"is a folder; load reads the file of learner.save. For a run .*load_run"):
+        offpcc.load(tmp_path)
+    with pytest.raises(UserError, match=r"export got a learner; give its agent"):
+        offpcc.export(learner, tmp_path / "actor.onnx")
+
+
+def test_an_agent_tells_how_it_reads_a_tuple():
+    agent = offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm)
+    with pytest.raises(ValueError, match=r"act got a tuple of parts; .*gymnasium.spaces.flatten\(space, observation\)"):
+        agent.act((np.zeros(2), 0))

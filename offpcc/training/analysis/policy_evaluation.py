@@ -167,14 +167,17 @@ def estimate_value(
         first = np.ascontiguousarray(channels_first(rows.observations[starts], space.shape))
         given = (torch.from_numpy(array).to(actor.device) for array in (first, of_policy[starts]))
         values.append(learner.initial_values(*given).cpu().numpy())
-    bounds = bounds_of_values(rewards, gamma)
+    bounds = bounds_of_values(rewards, gamma, bool(rows.terminations.any()))
     return ValueEstimate(np.concatenate(values).astype(np.float64), gamma, num_updates, bounds, actor.memoryless)
 
 
-def bounds_of_values(rewards: Array, gamma: float) -> tuple[float, float]:
-    """Return the least and the largest discounted return that these rewards can give, in episodes of any length."""
+def bounds_of_values(rewards: Array, gamma: float, has_terminations: bool) -> tuple[float, float]:
+    """Return the least and the largest discounted return that these rewards can give.
+
+    Episodes that terminate may have any length. Others go on for ever, as a time limit is no end of the task.
+    """
     low, high = (float(bound) / (1.0 - gamma) for bound in (rewards.min(), rewards.max()))
-    return min(low, 0.0), max(high, 0.0)
+    return (min(low, 0.0), max(high, 0.0)) if has_terminations else (low, high)
 
 
 def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:

@@ -407,7 +407,7 @@ def test_agents_of_each_kind(name):
         ({"algorithm": {"clip_rewards": True}}, "'clip_rewards', but the value is a sum of rewards"),
         ({"algorithm": {"n_step": 3}}, "'n_step', but later"),
         ({"algorithm": {"actor_q": "min"}}, "'actor_q', but no actor"),
-        ({"algorithm": {"reward_scale": 0.0}}, "reward_scale is 0.0; .* above 0"),
+        ({"algorithm": {"reward_scale": 0.0}}, "reward_scale is 0.0; .* other than 0"),
         ({"algorithm": {"reward_scale": -1.0}}, "reward_scale is -1.0; .* above 0"),
     ],
 )
