@@ -89,6 +89,8 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         advice = ""
         if name in new and not _has(is_bound, name):
             advice = f"if its default has changed, leave --config out, or bind {short} = {old.get(name)}; "
+        elif theirs == name and ours == name:
+            advice = f'to go on, give --gin "{short}={old[name]}", or leave --config out; '
         raise UserError(
             f"{given}, but the run was made with {made_with}: a "
             f"resumed run keeps its bindings (except {', '.join(MAY_CHANGE)}); {advice}for a change, train another "

@@ -181,7 +181,7 @@ def _advice(runs: Sequence[Path]) -> str:
     tables = [read_progress(run / "progress.csv") for run in runs]
     known = [name for name in dict.fromkeys(column for table in tables for column in table) if "/" in name]
     full = [name for name in known if any(len(curve_of(table, name).steps) for table in tables)]
-    return f"`offpcc plot` takes --metric {cut(full, ', ')}" if full else "train them first"
+    return f"`offpcc plot` has some for --metric {cut(full, ', ')}" if full else "train them first"
 
 
 def cut(words: Sequence[str], between: str) -> str:
