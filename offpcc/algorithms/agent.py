@@ -27,6 +27,9 @@ from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.spaces import action_size
 from offpcc.utils.tensor_files import read_tensors, write_tensors
 
+OF_TUPLES = (
+    "; a Tuple is read as one vector, as environments of offpcc.make show it: gymnasium.spaces.flatten(space, it)"
+)
 BEST = "actor_best.pt"  # in a run's folder
 
 
@@ -156,13 +159,12 @@ class Agent:
                         packed.pack(observation, ())
                         remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
-        if isinstance(observation, tuple) and len({np.shape(part) for part in observation}) > 1:
-            raise ValueError(
-                "act got a tuple of parts; a Tuple is read as one vector, as environments of offpcc.make(...) show it: "
-                "gymnasium.spaces.flatten(space, observation)"
-            )
-        observation = np.asarray(observation)
-        self._check_shape(observation)
+        is_tuple = isinstance(observation, tuple)
+        try:
+            observation = np.asarray(observation)
+        except ValueError as error:
+            raise ValueError(f"act got {type(observation).__name__} of parts that are no array{OF_TUPLES}") from error
+        self._check_shape(observation, OF_TUPLES * is_tuple)
         if self._sees_image and observation.dtype != np.uint8:
             observation = _as_pixels(observation)
         if is_first is not None:
@@ -208,7 +210,7 @@ class Agent:
         units: np.ndarray = self._scale.shrink(given).reshape(len(self._is_first), -1).astype(np.float32)
         return units
 
-    def _check_shape(self, observation: np.ndarray) -> None:
+    def _check_shape(self, observation: np.ndarray, hint: str) -> None:
         one = getattr(self.algorithm, "space_shape", None)
         if one is None:  # not an `ActorCritic`: the algorithm checks its input
             return
@@ -226,7 +228,7 @@ class Agent:
             remedy = f"give those of {self._num_envs} environments" + (
                 ", or call reset() for one" if observation.shape == one else ""
             )
-        raise ValueError(f"act got observations of shape {observation.shape}, but needs {wanted}; {remedy}")
+        raise ValueError(f"act got observations of shape {observation.shape}, but needs {wanted}; {remedy}{hint}")
 
     def save(self, file: str | Path) -> None:
         """Write the actor to one self-contained file.

@@ -612,8 +612,8 @@ def run_export(
         if env:
             raise
         print(
-            f"note: the contract has no environment, wrappers and control rate, as {shown(str(known))} cannot be made: "
-            f"{error.message}"
+            f"note: the contract has no observation space, wrappers and control rate, as {shown(str(known))} "
+            f"cannot be made: {error.message}"
         )
     try:
         try:
@@ -621,7 +621,7 @@ def run_export(
         except OtherEnvironmentError as error:
             if env:
                 raise
-            print(f"note: the contract has no environment, wrappers and control rate: {error.message}")
+            print(f"note: the contract has no observation space, wrappers and control rate: {error.message}")
             done = export(file, out, units=given)
     finally:
         if made is not None:

@@ -148,7 +148,7 @@ def print_values(policies: Sequence[Evaluated]) -> None:
             )
     for one in ranking(policies):
         low, high = one.estimate.bounds
-        if not low <= one.estimate.value <= high:
+        if not one.estimate.is_possible:
             print(
                 f"note: the recorded rewards give values from {low:,.4g} to {high:,.4g}, so the value of {one.actor} "
                 f"is wrong: the critics need more updates than {one.estimate.num_updates:,}, or other settings"

@@ -229,10 +229,11 @@ def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, 
         name, _, kind = place.rpartition(".")
         place = f"random.{place}"
         if kind not in EXAMPLES or not name:
-            near = similar(kind, EXAMPLES, 1)
+            near = [] if kind in EXAMPLES else similar(kind, EXAMPLES, 1)
             kinds = ", ".join(f"{{{one} = {example}}}" for one, example in EXAMPLES.items())
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise _fault(file, place, values, f"a distribution; {hint}They are {kinds}; whole numbers are choices")
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            wanted = f"a distribution of a binding{hint}: {kinds}. For whole numbers, list them: {{choice = [1, 2, 3]}}"
+            raise _fault(file, place, values, wanted)
         if name in ranges:
             raise UserError(f"{file}: random.{name} has two distributions; keep one")
         if not isinstance(values, list) or not values:

@@ -480,10 +480,15 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
                 fault = f"holds {format_value(next((one for one in value if not is_writable(one)), value))}, which"
             if (owner, name) == ("make", "wrappers"):
                 advice = "decorate each with offpcc.configurable, or apply them in a function that you give as env"
-            elif isinstance(value, functools.partial) and gin_private.inverse_lookup(value.func) is not None:
+            elif (
+                isinstance(value, functools.partial)
+                and value.keywords
+                and not value.args
+                and gin_private.inverse_lookup(value.func) is not None
+            ):
                 cls = value.func.__name__
-                bound = ", ".join(f'"{cls}.{key}=..."' for key in value.keywords)
-                advice = f"bind its arguments by offpcc.configure(None, {bound}), and give {cls} itself"
+                bound = " and ".join(f'"{cls}.{key}=..."' for key in value.keywords)
+                advice = f"add {bound} to your call of offpcc.configure, and give {cls} itself"
             elif known is not None:
                 example = f"{name} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'

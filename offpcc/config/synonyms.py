@@ -4,11 +4,12 @@ Error messages about unknown names show our name. The libraries are stable-basel
 CORL, DI-engine and Tianshou.
 """
 
+import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from offpcc.utils.errors import similar
+from offpcc.utils.errors import UserError, similar
 
 
 class Synonym(NamedTuple):
@@ -190,7 +191,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "train.num_epochs train.num_steps_per_epoch",
         "the product of the two is the number of environment steps",
     ),
-    ("n_epochs epochs", "train.num_epochs"),
+    ("n_epochs", "train.num_epochs"),
     (
         "train.n_steps",
         "train.num_epochs train.num_steps_per_epoch",
@@ -351,6 +352,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
 def option_hint(option: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown option of a command; "" if there is none."""
     name = option.lstrip("-").lower()
+    name = "num_epochs" if name == "epochs" else name
     if (ours := OPTIONS.get(name)) in known:
         return f"in offpcc that is {ours}"
     if "--gin" not in known:
@@ -460,6 +462,30 @@ LOGGER_METHODS = {
     **dict.fromkeys(("on_epoch", "on_epoch_end", "log", "log_epoch", "log_metrics", "write", "write_metric"), "epoch"),
     **dict.fromkeys(("save_model", "log_artifact", "log_video"), "artifact"),
 }
+
+
+NEARLY = 0.85  # likeness of a method's name to one of ours, from which it is taken for a slip
+
+
+def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mapping[str, str]) -> None:
+    """Refuse a class that has no method of `base`, but one under the name of another library, or a misspelt one.
+
+    Args:
+        cls: a class of the user's.
+        base: our base class.
+        methods: the methods of `base` that are called.
+        others: names in other libraries, and ours.
+
+    Raises:
+        UserError: it has one.
+    """
+    if any(getattr(cls, name) is not getattr(base, name) for name in methods):
+        return  # then the others may help it
+    own = [name for level in cls.__mro__[: cls.__mro__.index(base)] for name in vars(level)]
+    for name in own:
+        ours = others.get(name) or next(iter(difflib.get_close_matches(name, methods, 1, NEARLY)), None)
+        if ours is not None and callable(getattr(cls, name)):
+            raise UserError(f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}")
 
 
 # Wrappers that learn while they wrap, and what does it in offpcc. An actor's file would not hold what they learned.

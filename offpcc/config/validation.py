@@ -129,7 +129,9 @@ NOTHING = Rule("None", lambda value: value is None)
 NONNEGATIVE = at_least(0.0)
 
 Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
-NonzeroNumber = Annotated[float, Rule("a number other than 0", lambda value: is_number(value) and value != 0)]
+NonzeroNumber = Annotated[
+    float, Rule("a number other than 0", lambda value: is_number(value) and value != 0, _nearer_zero)
+]
 NonnegativeNumber = Annotated[float, NONNEGATIVE]
 PositiveNumber = Annotated[float, above(0.0)]
 PositiveFraction = Annotated[float, above(0.0, 1.0)]

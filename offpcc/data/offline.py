@@ -250,7 +250,7 @@ def load_unchanged(
             progress=progress,
             memory_limit=memory_limit,
         )
-    if told := unused_range(options.action_range, data.action_range, data.actions.shape[1], data.name):
+    if told := unused_range(options.action_range, data.action_range, data.name):
         return replace(data, notices=(*data.notices, Notice("remark", told)))
     return data
 

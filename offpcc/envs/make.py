@@ -241,7 +241,7 @@ def make(
         for wrap in wrappers:
             try:
                 with ProcessGuard():
-                    env = wrap(env)
+                    inner, env = env, wrap(env)
                     if not isinstance(env, gymnasium.Env):
                         raise TypeError(f"it returned {format_value(env)}, which is not an environment")
             except signals.ANYTHING as error:
@@ -255,11 +255,10 @@ def make(
                 raise UnsuitableEnvironment(
                     f"{name} cannot be wrapped by {wrapper}: {first_line(error)}; {remedy}"
                 ) from error
-            if isinstance(env, NormalizeObservation | NormalizeReward):
-                raise UnsuitableEnvironment(
-                    f"make.wrappers names {type(env).__name__}, which learns while it wraps; tests and saved agents "
-                    f"would lack what it learned; {LEARNING_WRAPPERS[type(env).__name__]}"
-                )
+            for level in reversed(levels(env)):
+                if level is inner:
+                    break
+                _refuse_learning(level)
         for space in ("action_space", "observation_space"):
             if getattr(env, space, None) is None:
                 raise UnsuitableEnvironment(f"{name} has no {space}; set it in the constructor")
@@ -291,6 +290,16 @@ def _closed_on_failure(env: gymnasium.Env[Any, Any]) -> Iterator[None]:
         except signals.ANYTHING as error:  # the refusal counts
             signals.pass_on(error)
         raise
+
+
+def _refuse_learning(wrapper: gymnasium.Env[Any, Any]) -> None:
+    """Raise if a wrapper learns while it wraps: tests and saved agents would lack what it learned."""
+    for cls in (NormalizeObservation, NormalizeReward):
+        if isinstance(wrapper, cls) and wrapper.update_running_mean:
+            raise UnsuitableEnvironment(
+                f"make.wrappers applies {type(wrapper).__name__}, which learns while it wraps; tests and saved agents "
+                f"would lack what it learned; {LEARNING_WRAPPERS[cls.__name__]}"
+            )
 
 
 def _with_vectors(name: str, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

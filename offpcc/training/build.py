@@ -23,7 +23,7 @@ from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
-from offpcc.config.bindings import COMMAND_LINE, explains_calls
+from offpcc.config.bindings import COMMAND_LINE, declarations, explains_calls
 from offpcc.config.validation import (
     Fraction,
     NonnegativeInteger,
@@ -163,7 +163,18 @@ def build(
         then_env_steps=then_env_steps,
         model=model,
     )
-    return build_run(spec)
+    learner = build_run(spec)
+    if isinstance(learner.algorithm, ActorCritic):
+        _warn_of_idle(learner.algorithm, spec.algorithm)
+    return learner
+
+
+def _warn_of_idle(algorithm: ActorCritic, given: Mapping[str, Any]) -> None:
+    """Warn of given arguments that have no effect and are not the defaults."""
+    declared = declarations(type(algorithm))
+    for name, reason in algorithm.unused_parameters().items():
+        if name in given and given[name] not in (False, None) and given[name] != declared[name].default:
+            warn_of_data(f"{type(algorithm).__name__}.{name} has no effect: {reason}; leave it out")
 
 
 def read_data(spec: RunSpec) -> OfflineDataset | None:
@@ -273,9 +284,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     algorithm = _build_algorithm(spec, task, data)
     if check is None:  # else it raises
         _warn_unless_savable(algorithm)
-        for name, reason in algorithm.unused_parameters().items():
-            if spec.algorithm.get(name) is not None:
-                warn_of_data(f"{type(algorithm).__name__}.{name} has no effect: {reason}; leave it out")
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))

@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from offpcc.config.synonyms import CALLBACK_METHODS
+from offpcc.config.synonyms import CALLBACK_METHODS, refuse_uncalled
 from offpcc.config.validation import format_value
 from offpcc.core import Algorithm, Buffer
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import Loop
-from offpcc.utils.errors import UserError, format_error, print_to_stderr, similar
+from offpcc.utils.errors import UserError, format_error, print_to_stderr
 
 
 class Run(NamedTuple):
@@ -53,13 +53,7 @@ class Callback:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse methods of callbacks in other libraries, which nothing would call."""
         super().__init_subclass__(**kwargs)
-        is_called = any(name in vars(cls) for name in METHODS)  # others may be helpers of these
-        for name in () if is_called else vars(cls):
-            ours = CALLBACK_METHODS.get(name) or next(iter(similar(name, METHODS, 1)), None)
-            if ours is not None and callable(getattr(cls, name)):
-                raise UserError(
-                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
-                )
+        refuse_uncalled(cls, Callback, METHODS, CALLBACK_METHODS)
 
     def statistics(self, run: Run) -> Mapping[str, float | None]:
         """Return values for the row of the epoch that ends now, by the names in `stat_names`; None for no value.

@@ -214,7 +214,7 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
     """Return the inputs that are observations."""
     if packed is None:
         dtype = "uint8" if is_image(shape) else "float32"
-        return [Port("observation", tuple(shape), dtype, "observation, as the environment of offpcc.make returns it")]
+        return [Port("observation", tuple(shape), dtype, "observation, as the environment returns it")]
     ports = []
     for key, entry in packed.entries.items():
         is_choice = isinstance(entry, spaces.Discrete | spaces.MultiDiscrete)

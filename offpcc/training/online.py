@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -207,11 +208,11 @@ class OnlinePhase:
 def _may_fall(algorithm: Any, attribute: str) -> bool:
     """Check whether an algorithm has a number of this name that need not be a whole one."""
     value: Any = getattr(algorithm, attribute, None)
-    if not is_number(value) or isinstance(value, float):
+    if not (is_number(value) and isinstance(value, Integral)):
         return is_number(value)
     cls: Any = type(algorithm)
     rule = rules_of(cls).get(attribute)
-    return rule is not None and rule.holds(0.5 * value + 0.01)
+    return attribute != "action_dim" if rule is None else rule.holds(0.5 * int(value) + 0.01)
 
 
 class Decay(Callback):

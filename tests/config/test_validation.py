@@ -163,6 +163,7 @@ REFUSED = [
     (SAC, "n_step", True, f"True; {COUNT}"),
     (SAC, "reward_scale", "0.1", "'0.1'; it has to be a number"),
     (SAC, "reward_scale", 0, "0; it has to be a number other than 0"),
+    (SAC, "reward_scale", 1e300, "it has to be from -1e+38 to 1e+38"),
     (SAC, "reward_shift", NAN, "nan; it has to be a number"),
     (SAC, "encoder", "Recurrent", f"'Recurrent'; {ENCODER}{OR_NONE}"),
     (SAC, "encoder", LinearDecay, f"the class LinearDecay; {ENCODER}{OR_NONE}"),

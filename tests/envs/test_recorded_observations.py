@@ -15,7 +15,6 @@ from gymnasium.wrappers import (
     FlattenObservation,
     FrameStackObservation,
     MaxAndSkipObservation,
-    NormalizeObservation,
     RescaleObservation,
     StickyAction,
     TimeAwareObservation,
@@ -350,7 +349,6 @@ def test_gymnasiums_that_repeat_actions_are_refused():
     ("wrapper", "words"),
     [
         (lambda env: MaxAndSkipObservation(env, 2), r"MaxAndSkipObservation\(skip=2\) does not take one inner step"),
-        (NormalizeObservation, r"NormalizeObservation\(epsilon=1e-08\) returns other observations when an"),
     ],
 )
 def test_gymnasiums_that_need_more_are_refused(wrapper, words):

@@ -215,7 +215,9 @@ def test_a_method_of_another_librarys_callbacks_is_refused(name, ours):
         UserError, match=f"Theirs has the method {name}, which offpcc never calls; in offpcc that is {ours}"
     ):
         type("Theirs", (Callback,), {name: lambda self: True})
-    type("Helped", (Callback,), {name: lambda self: True, "on_progress": lambda self, run: None})
+    helped = type("Helped", (Callback,), {name: lambda self: True, "on_progress": lambda self, run: None})
+    type("Child", (helped,), {name: lambda self: False, "_on_epoch": lambda self, run: None})
+    type("Base", (Callback,), dict.fromkeys(("get_statistics", "print_progress", "finish_epoch"), lambda self: None))
 
 
 # The end of a run ----------------------------------------------------------------------------------------------------

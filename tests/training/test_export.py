@@ -479,5 +479,5 @@ def test_the_example_in_cpp_passes_the_state_on_and_resets_it(tmp_path):
 def test_an_environment_that_is_not_there(run, capfd):
     (run / "run.json").write_text(json.dumps({"env": "gone:gone-v0"}))
     assert main(["export", str(run), "--out", str(run / "other.pt2")]) == 0
-    assert "the contract has no environment, wrappers and control rate" in capfd.readouterr().out
+    assert "the contract has no observation space, wrappers and control rate" in capfd.readouterr().out
     assert main(["export", str(run), "--env", "gone-v0"]) == 2

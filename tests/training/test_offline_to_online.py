@@ -866,6 +866,15 @@ def test_wrong_settings_are_refused(binding, words, online, tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize("value", [1, 1.0, np.float32(1.0)])
+def test_numbers_given_as_whole_ones_can_fall(value):
+    learner = find_algorithm("awac")(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32))
+    learner.advantage_temperature = value
+    OnlinePhase(OnlineOptions(decay=("advantage_temperature",)), 50_000, learner, None, None, 0)
+    with pytest.raises(UserError, match="names 'action_dim', which is a whole number of AWAC"):
+        OnlinePhase(OnlineOptions(decay=("action_dim",)), 50_000, learner, None, None, 0)
+
+
 def test_the_share_of_random_actions_is_no_exploration_noise():
     learner = find_algorithm("dcql")(Box(-1, 1, (2,), np.float32), Discrete(3))
     options = OnlineOptions(exploration_noise=0.0)

@@ -341,11 +341,12 @@ def test_a_logger_of_python_may_have_arguments(tmp_path):
 
 @pytest.mark.parametrize("name, ours", [("epochs", "epoch"), ("write_metric", "epoch"), ("save_model", "artifact")])
 def test_a_method_of_another_librarys_loggers_is_refused(name, ours):
+    theirs = type("Theirs", (Logger,), {name: lambda self, row: None, "close": lambda self: None})
     with pytest.raises(UserError, match=f"Theirs has the method {name}, which offpcc never calls; .* {ours}$"):
-        type("Theirs", (Logger,), {name: lambda self, row: None, "close": lambda self: None})
-    helped = type("Helped", (Logger,), {name: lambda self, row: None, "epoch": lambda self, row: None})
-    type("Further", (helped,), {name: lambda self, row: None})
-    type("Base", (Logger,), {"text_of": lambda self, row: str(row)})
+        Loggers([theirs()])
+    helped = type("Helped", (theirs,), {"epoch": lambda self, row: None})
+    further = type("Further", (helped,), {name: lambda self, row: None})
+    Loggers([helped(), further(), type("Base", (Logger,), {"text_of": lambda self, row: str(row)})()])
 
 
 def test_a_logger_needs_no_constructor(capsys):

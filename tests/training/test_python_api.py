@@ -409,9 +409,7 @@ def test_the_settings_of_the_memory_are_bindings_of_a_run_in_a_folder(tmp_path):
     with pytest.raises(UserError, match=r"Recurrent.hidden_dim is 5, but the run was made with 4"):
         run("direct", resume=True, cell="lru", hidden_dim=5, num_layers=1)
     assert not run("class", cell=LRU, hidden_dim=4, num_layers=1).was_finished
-    words = (
-        r'Recurrent.cell is .*partial.*, which cannot be written .* bind its .*None, "LRU.r_max=...".*, and give LRU'
-    )
+    words = r'Recurrent.cell is .*partial.*, which cannot be written .*; add "LRU.r_max=..." to .*, and give LRU'
     with pytest.raises(UserError, match=words):
         run("other", cell=functools.partial(LRU, r_max=0.95))
     offpcc.configure(None, "LRU.r_max = 0.95")
@@ -1583,23 +1581,53 @@ def test_an_agent_whose_encoder_takes_away_its_memory_is_told(tmp_path, capsys):
 # What has no effect, or another one than it seems ---------------------------------------------------------------------
 
 
-def test_an_argument_without_effect_is_told():
+def test_an_argument_without_effect_is_told(tmp_path):
     with pytest.warns(DataWarning, match=r"^SAC.alpha_lr has no effect: autotune is False, .*; leave it out"):
-        offpcc.SAC(Drift, **SMALL, autotune=False, alpha_lr=1e-3)
+        learner = offpcc.SAC(Drift, **SMALL, autotune=False, alpha_lr=1e-3)
+    learner.save(tmp_path / "learner.pt")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        offpcc.load(tmp_path / "learner.pt", Drift)
         offpcc.SAC(Drift, **SMALL, autotune=False)
         offpcc.SAC(Drift, **SMALL, alpha_lr=1e-3)
+        offpcc.SAC(Drift, **SMALL, cuda_graphs=False)  # as a script for any device does
 
 
-@pytest.mark.parametrize("wrapper", [gymnasium.wrappers.NormalizeReward, gymnasium.wrappers.NormalizeObservation])
-def test_wrappers_that_learn_are_refused(wrapper):
-    with pytest.raises(UserError, match=rf"make.wrappers names {wrapper.__name__}, which learns while it wraps"):
+def learning_inside(env):
+    return gymnasium.wrappers.TransformReward(gymnasium.wrappers.NormalizeReward(env), lambda reward: reward)
+
+
+class OwnNormalization(gymnasium.wrappers.NormalizeObservation):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "name"),
+    [
+        (gymnasium.wrappers.NormalizeReward, "NormalizeReward"),
+        (gymnasium.wrappers.NormalizeObservation, "NormalizeObservation"),
+        (OwnNormalization, "OwnNormalization"),
+        (learning_inside, "NormalizeReward"),
+    ],
+)
+def test_wrappers_that_learn_are_refused(wrapper, name):
+    with pytest.raises(UserError, match=rf"make.wrappers applies {name}, which learns while it wraps.*; ActorCritic\."):
         offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": [wrapper]})
-    with pytest.raises(
-        UserError, match=rf"{wrapper.__name__} learns while it wraps, and saved agents .*; ActorCritic\."
-    ):
-        offpcc.configure(None, f"make.wrappers = [@gymnasium.{wrapper.__name__}]")
+
+
+@pytest.mark.parametrize("name", ["NormalizeReward", "NormalizeObservation"])
+def test_gin_says_why_it_cannot_configure_wrappers_that_learn(name):
+    with pytest.raises(UserError, match=rf"{name} learns while it wraps, and .*; ActorCritic\."):
+        offpcc.configure(None, f"make.wrappers = [@gymnasium.{name}]")
+
+
+def test_a_wrapper_with_fixed_statistics_is_taken():
+    def frozen(env):
+        wrapped = gymnasium.wrappers.NormalizeObservation(env)
+        wrapped.update_running_mean = False
+        return wrapped
+
+    assert offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": [frozen]}).algorithm.action_dim == 1
 
 
 def test_files_are_saved_into_new_folders(tmp_path):
@@ -1613,7 +1641,22 @@ def test_files_are_saved_into_new_folders(tmp_path):
         offpcc.export(learner, tmp_path / "actor.onnx")
 
 
-def test_an_agent_tells_how_it_reads_a_tuple():
-    agent = offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm)
-    with pytest.raises(ValueError, match=r"act got a tuple of parts; .*gymnasium.spaces.flatten\(space, observation\)"):
-        agent.act((np.zeros(2), 0))
+class Pair(Drift):
+    """Shows a tuple of two choices."""
+
+    observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(3)])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return (0, 2), {}
+
+    def step(self, action):
+        return (1, 1), *super().step(action)[1:]
+
+
+@pytest.mark.parametrize("observation", [(0, 2), (np.zeros(2), 0)])
+def test_an_agent_tells_how_it_reads_a_tuple(observation):
+    agent = offpcc.Agent(offpcc.SAC(Pair, **SMALL).algorithm)
+    with pytest.raises(ValueError, match=r"; a Tuple is read as one vector, .*: gymnasium.spaces.flatten\(space, it\)"):
+        agent.act(observation)
+    assert agent.act(gymnasium.spaces.flatten(Pair.observation_space, (0, 2)).astype(np.float32)).shape == (1,)

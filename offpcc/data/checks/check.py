@@ -160,7 +160,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     ]
     advice: list[Finding] = []
     is_unclear = any(finding.level == FAULT for finding in findings) or _may_be_numbers(data, bounds)
-    is_unclear |= data.num_transitions < BATCH
+    is_unclear |= data.num_transitions < BATCH  # statistics of so few say little
     if not is_unclear:  # else the data may say something else once corrected
         space = recorded.observation_space
         agents = recorded.without_states().as_numbers()
@@ -220,7 +220,12 @@ def _size(data: Dataset) -> Finding:
     episodes = f"{data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}"
     text = f"{data.num_steps:,} steps in {episodes}, {data.num_transitions:,} transitions; {data.num_bytes:,} bytes"
     if data.num_transitions < BATCH:
-        return Finding("size", WARNING, f"{text}: fewer than a batch of {BATCH}", "record more steps")
+        return Finding(
+            "size",
+            WARNING,
+            f"{text}: fewer than a batch of {BATCH}",
+            "record more steps; for so few there is no advice",
+        )
     if data.num_episodes < FEW_EPISODES:
         remedy = "enough for a first try; record more for training, above all for agents with memory"
         return Finding("size", NOTE, text, remedy)

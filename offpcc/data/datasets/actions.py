@@ -1,6 +1,7 @@
 """Bounds of recorded actions, and scaling of actions to [-1, 1]."""
 
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -46,17 +47,18 @@ def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
     return scaled
 
 
-def unused_range(given: Range | None, own: Range | None, num_actions: int, name: str) -> str:
+def unused_range(given: Range | None, own: Range | None, name: str) -> str:
     """Return what to tell where a given range of actions has no effect, because the data have another one; or ""."""
     if given is None or own is None:
         return ""
-    pairs = zip(checked_range(given, num_actions, name), checked_range(own, num_actions, name), strict=True)
-    if all(np.array_equal(*pair) for pair in pairs):
-        return ""
+    with suppress(TypeError, ValueError):  # of bounds of another form
+        pairs = [[np.asarray(bound, np.float32) for bound in pair] for pair in zip(given, own, strict=True)]
+        if all((ours == theirs).all() for ours, theirs in pairs):
+            return ""
     low, high = (np.asarray(bound).tolist() for bound in own)
     return (
         f"dataset.action_range has no effect, because {name} has its own bounds of actions, {low} to {high}; if they "
-        f"are wrong, correct them in its metadata, action_low and action_high"
+        f"are wrong, correct them in the data (action_low and action_high of a file, action_range of from_arrays)"
     )
 
 

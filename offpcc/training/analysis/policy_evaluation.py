@@ -85,12 +85,18 @@ class ValueEstimate:
         """See the class."""
         return mean_interval(self.initial_values)
 
+    @property
+    def is_possible(self) -> bool:
+        """True if the rewards of the data can give this value, up to rounding."""
+        least, most = self.bounds
+        slack = SLACK * max(most - least, abs(least), abs(most)) if math.isfinite(most - least) else 0.0
+        return least - slack <= self.value <= most + slack
+
     def __str__(self) -> str:
         low, high = self.interval
-        text = f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
         least, most = self.bounds
-        slack = SLACK * (most - least) if math.isfinite(most - least) else 0.0
-        if least - slack <= self.value <= most + slack:
+        text = f"value {self.value:.2f} [{low:.2f}, {high:.2f}] from {len(self.initial_values):,} initial states"
+        if self.is_possible:
             return text
         return f"{text}; the rewards give {least:.4g} to {most:.4g}, so the critics have not converged"
 

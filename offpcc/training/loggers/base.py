@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from offpcc.config.synonyms import LOGGER_METHODS
+from offpcc.config.synonyms import LOGGER_METHODS, refuse_uncalled
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, similar
+from offpcc.utils.errors import first_line
 
 METHODS = ("progress", "epoch", "artifact")  # that pass something to a logger
 Row = Mapping[str, float | int | None]
@@ -44,17 +44,6 @@ class Logger(Protocol):
     attribute ``keeps_data = True``; then an exception ends the run.
     """
 
-    def __init_subclass__(cls) -> None:
-        """Refuse a logger whose methods nothing would call, such as one for another library."""
-        super().__init_subclass__()
-        is_called = any(getattr(cls, name) is not getattr(Logger, name) for name in METHODS)  # others may help these
-        for name in () if is_called else vars(cls):
-            ours = LOGGER_METHODS.get(name) or next(iter(similar(name, METHODS, 1)), None)
-            if ours is not None and callable(getattr(cls, name)):
-                raise UserError(
-                    f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}"
-                )
-
     def __init__(self, folder: Path | None = None) -> None:
         """Open the logger of a run in this folder; None without one."""
         return
@@ -87,6 +76,9 @@ class Loggers:
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
+        for logger in self._loggers:
+            if Logger in type(logger).__mro__:  # else it need not have the names of ours
+                refuse_uncalled(type(logger), Logger, METHODS, LOGGER_METHODS)
         self._reported: set[str] = set()
 
     def _guarded(self, logger: Logger) -> AbstractContextManager[None]:

@@ -73,7 +73,7 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
     if model.history > (longest := int((rows.stops - rows.starts).max())):
         show(
             f"note: the networks read {model.history} observations, but the longest episode has {longest} steps, so "
-            f"every input is filled up; DynamicsModel.history is a number of steps"
+            f"every input begins with copies of the first observation; DynamicsModel.history is a number of steps"
         )
     if model.history == 1 and seems_hidden(rows.observations, rows.actions, rows.starts, rows.stops):
         show(
