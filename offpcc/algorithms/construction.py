@@ -695,7 +695,7 @@ class Construction:
         if self.acts_by_values:
             idle = ("actor_lr", "actor_layer_norm", "actor_dropout")
             reasons |= dict.fromkeys(idle, "the Q network chooses the actions, and there is no actor")
-        if self.has_critics and self.critics.num == 1:
+        if self.has_critics and getattr(self.critics, "num", None) == 1:
             reasons |= dict.fromkeys(("target_subset", "actor_q"), "there is a single critic")
         return reasons
 

@@ -164,7 +164,7 @@ def build(
         model=model,
     )
     learner = build_run(spec)
-    if isinstance(learner.algorithm, ActorCritic):
+    if isinstance(learner.algorithm, ActorCritic) and spec.algorithm:
         _warn_of_idle(learner.algorithm, spec.algorithm)
     return learner
 
