@@ -21,7 +21,7 @@ from offpcc.config.validation import NumEnvs, check_arguments, format_value, rul
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import scale_of
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import explain_write_errors
+from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import GLOBAL_LOCK
 from offpcc.utils.spaces import action_size
@@ -237,8 +237,7 @@ class Agent:
             UserError: the file cannot be written.
         """
         path = as_path(file, "file", is_file=True)
-        with explain_write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with writing_to(path):
             save_actor(self.algorithm, path)
 
     @classmethod

@@ -110,7 +110,6 @@ def _row_of_its_own(spread: Spread) -> object:
 
 def _draw_into(data: Dataset, file: Path) -> None:
     with explain_picture_errors(file, "--output", "returns.png"):
-        file.parent.mkdir(parents=True, exist_ok=True)
         draw_histograms(data, file)
 
 

@@ -100,7 +100,6 @@ def _gallery(file: Path) -> int:
     picture = (file, "--gallery", "gallery.png")
     check_picture(*picture)
     with explain_picture_errors(*picture):
-        file.parent.mkdir(parents=True, exist_ok=True)
         left_out = draw_gallery(file)
     print(*left_out, file, sep="\n")
     return 0

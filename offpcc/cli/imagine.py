@@ -38,7 +38,7 @@ from offpcc.training.models.rollouts import ImaginedEpisodes
 from offpcc.training.spec import choose_device, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import explain_write_errors, sha256
+from offpcc.utils.files import sha256, writing_to
 from offpcc.utils.version import __version__
 
 ROLLOUT_LENGTH = 5
@@ -117,10 +117,8 @@ def imagine(
         imagination = ImaginedEpisodes(world, data.rows, agent, length, seed, deterministic)
         episodes = imagine_episodes(imagination, steps, ActionScale.of(low, high))
     num_whole = sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
-    with explain_write_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with signals.deferred():
-            write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
+    with writing_to(out), signals.deferred():
+        write_recording(out, episodes, num_steps=steps, num_whole=num_whole, settings=facts)
     print_endings(imagination, episodes, steps)
     print(f"dataset {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"

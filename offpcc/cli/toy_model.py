@@ -14,7 +14,7 @@ from offpcc.networks.gaussian_ensemble import GaussianEnsemble
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save_figure
-from offpcc.utils.files import explain_write_errors, replacing
+from offpcc.utils.files import replacing, writing_to
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.video import video
 
@@ -115,8 +115,7 @@ def run_toy_model(
         raise UserError(f"{out} does not end in {' or '.join(SUFFIXES)}; rename it")
     last = out.with_suffix(".png")
     model = ToyModel(members, between, seed, hidden_dims, lr)
-    with explain_write_errors(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(out):
         write(frames(model, updates), out)
         save_figure(draw_predictions(model, updates), last)
     print(out, last, sep="\n")

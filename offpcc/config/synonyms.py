@@ -5,6 +5,7 @@ CORL, DI-engine and Tianshou.
 """
 
 import difflib
+import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -468,7 +469,9 @@ NEARLY = 0.85  # likeness of a method's name to one of ours, from which it is ta
 
 
 def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mapping[str, str]) -> None:
-    """Refuse a class that has no method of `base`, but one under the name of another library, or a misspelt one.
+    """Refuse a class with a method that nothing calls: one that another library calls, or one with a misspelt name.
+
+    It is accepted beside our method for the same moment, and if another method of the class uses its name.
 
     Args:
         cls: a class of the user's.
@@ -479,12 +482,13 @@ def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mappi
     Raises:
         UserError: it has one.
     """
-    if any(getattr(cls, name) is not getattr(base, name) for name in methods):
-        return  # then the others may help it
-    own = [name for level in cls.__mro__[: cls.__mro__.index(base)] for name in vars(level)]
+    own = {name: part for level in cls.__mro__[: cls.__mro__.index(base)] for name, part in vars(level).items()}
+    used = {name for part in own.values() if inspect.isfunction(part) for name in part.__code__.co_names}
     for name in own:
         ours = others.get(name) or next(iter(difflib.get_close_matches(name, methods, 1, NEARLY)), None)
-        if ours is not None and callable(getattr(cls, name)):
+        if ours is None or name in methods or name in used or not callable(getattr(cls, name)):
+            continue
+        if ours.split(",")[0] not in own:
             raise UserError(f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}")
 
 

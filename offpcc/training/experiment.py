@@ -58,7 +58,7 @@ from offpcc.training.spec import (
     torch_settings,
 )
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
-from offpcc.utils.files import explain_write_errors
+from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
@@ -359,8 +359,7 @@ class Experiment:
                 },
             },
         }
-        with explain_write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with writing_to(path):
             write_tensors(path, content)
 
     def close(self) -> None:
@@ -402,9 +401,8 @@ class Experiment:
         check_output(file)
         if not resume:
             check_new_hdf5(file)
-            there = next(place for place in file.absolute().parents if place.is_dir())
             # In places such as /proc, only an attempt shows whether it works.
-            with explain_write_errors(file), tempfile.TemporaryDirectory(dir=there):
+            with writing_to(file), tempfile.TemporaryDirectory(dir=file.absolute().parent):
                 pass
 
 

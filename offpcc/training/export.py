@@ -31,7 +31,7 @@ from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import explain_write_errors, read_json, replacing, sha256, write_json
+from offpcc.utils.files import read_json, replacing, sha256, write_json, writing_to
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.spaces import OBSERVATION, OneHot, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
@@ -326,8 +326,7 @@ def export(
         ],
         "verified": {"steps": STEPS, "largest_difference_of_unit_action": difference},
     }
-    with explain_write_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(file):
         with replacing(file) as unfinished:
             unfinished.write_bytes(content)
         write_json(contract_file, contract)

@@ -686,7 +686,6 @@ def plot(
         with for_python(), explain_picture_errors(*picture):
             for one in paths:
                 find_runs(one)
-            file.parent.mkdir(parents=True, exist_ok=True)
             if grid or final:
                 return plot_grid(paths, file, metric=metric, average=average, final=final)
             return plot_runs(paths, file, metric=metric, announce=announce)
@@ -738,7 +737,6 @@ def report(
     table, values = found.as_markdown(), found.as_plain_data()
     if files is not None:
         with explain_picture_errors(files[".png"], option, "report"):
-            files[".png"].parent.mkdir(parents=True, exist_ok=True)
             draw_report(found, files[".png"])
             write_text(files[".md"], table)
             write_text(files[".tex"], found.as_latex())

@@ -58,6 +58,7 @@ def save_figure(figure: "Figure", file: Path) -> None:
     """
     import matplotlib
 
+    file.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context(STYLE), replacing(file) as temporary:
         _add_legends(figure)
         figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))

@@ -81,9 +81,10 @@ def _open_regular(path: str, flags: int) -> int:
 
 
 @contextmanager
-def explain_write_errors(file: Path) -> Iterator[None]:
-    """Turn an `OSError` of the body, which writes a file that the user named, into a `UserError`."""
+def writing_to(file: Path) -> Iterator[None]:
+    """Make the folder of a file that the user named; turn an `OSError` of the body into a `UserError`."""
     try:
+        file.absolute().parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         fault = error.strerror or first_line(error)

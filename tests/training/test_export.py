@@ -313,8 +313,7 @@ def test_networks_that_depend_on_values(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extras", [(), EXTRAS], ids=["plain", "extras"])
-@pytest.mark.parametrize("env", [Wide, Pictures], ids=["vectors", "images"])
+@pytest.mark.parametrize("env, extras", [(Wide, ()), (Pictures, EXTRAS)], ids=["vectors", "images with extras"])
 @pytest.mark.parametrize("cell", sorted(CELLS))
 def test_every_memory(tmp_path, cell, env, extras):
     agent = agent_of(env, "rsac" if env is Wide else "crsac", *extras, f"Recurrent.cell='{cell}'")

@@ -344,9 +344,9 @@ def test_a_method_of_another_librarys_loggers_is_refused(name, ours):
     theirs = type("Theirs", (Logger,), {name: lambda self, row: None, "close": lambda self: None})
     with pytest.raises(UserError, match=f"Theirs has the method {name}, which offpcc never calls; .* {ours}$"):
         Loggers([theirs()])
-    helped = type("Helped", (theirs,), {"epoch": lambda self, row: None})
-    further = type("Further", (helped,), {name: lambda self, row: None})
-    Loggers([helped(), further(), type("Base", (Logger,), {"text_of": lambda self, row: str(row)})()])
+    both = type("Both", (theirs,), {ours: lambda self, *row: None})
+    further = type("Further", (both,), {name: lambda self, row: None})
+    Loggers([both(), further(), type("Base", (Logger,), {"text_of": lambda self, row: str(row)})()])
 
 
 def test_a_logger_needs_no_constructor(capsys):

@@ -60,7 +60,7 @@ from offpcc.data.datasets.metadata import (
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_output, write_recording
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import explain_write_errors
+from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
 from offpcc.utils.spaces import one_hot, packed_space
 from offpcc.utils.version import __version__
@@ -1026,8 +1026,7 @@ def save_dataset(data: Dataset, file: Path) -> None:
         first, num = data.choices()
         settings |= {"action_low": [first], "action_high": [first + num - 1], NUM_ACTIONS: num}
     num_whole = int(data.is_whole[order].sum())
-    with explain_write_errors(file):
-        file.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(file):
         numbers = {"num_steps": int(lengths.sum()), "num_whole": num_whole}
         write_recording(
             file,

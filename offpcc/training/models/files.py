@@ -29,7 +29,7 @@ from offpcc.envs.termination import find_rule
 from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
-from offpcc.utils.files import explain_write_errors, open_regular
+from offpcc.utils.files import open_regular, writing_to
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
@@ -89,8 +89,7 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
         UserError: the file cannot be written, or the loss is not finite.
         Interrupted: the user asked the command to stop.
     """
-    with explain_write_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    with writing_to(file):
         save_model(fit.model, file, fit)  # fails before the training, if it does
         while not fit.is_over:
             progress = fit.run_epoch()
