@@ -12,6 +12,7 @@ package is generated as well: the names that `offpcc --help` lists.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -230,19 +231,46 @@ def gymnasium_wrappers(_: str) -> Iterator[str]:
 
 
 def api(name: str) -> Iterator[str]:
-    """A class or a function: signature and docstring, and the public methods of a class."""
+    """A class or a function: signature and docstring, and the public fields, properties and methods of a class."""
     module, _, last = name.rpartition(".")
     thing = getattr(importlib.import_module(module), last)
     yield f"### {last}\n"
     yield from entry(name, thing)
     if not inspect.isclass(thing):
         return
+    if told := [f"- `{key}`: {words}" for key, words in fields_of(thing).items()]:
+        yield "Fields:\n\n" + markdown("\n".join(told))
+    properties = {key: one for key, one in vars(thing).items() if not key.startswith("_") and isinstance(one, property)}
+    if told := [f"- `{key}`: {' '.join(one.__doc__.split())}" for key, one in properties.items() if one.__doc__]:
+        yield "Properties:\n\n" + markdown("\n".join(told))
     for key, member in vars(thing).items():
         is_function = inspect.isfunction(member) or isinstance(member, classmethod | staticmethod)
         if key.startswith("_") or not is_function or not getattr(thing, key).__doc__:
             continue
         yield f"#### {last}.{key}\n"
         yield from entry(f"{last}.{key}", getattr(thing, key))
+
+
+def fields(name: str) -> Iterator[str]:
+    """A class of values: what it is, and its fields."""
+    module, _, last = name.rpartition(".")
+    thing = getattr(importlib.import_module(module), last)
+    yield f"### {last}\n"
+    yield markdown(sections(inspect.cleandoc(written(thing) or ""))[""])
+    yield markdown("\n".join(f"- `{key}`: {words}" for key, words in fields_of(thing).items()))
+
+
+def fields_of(cls: type) -> dict[str, str]:
+    """Return the comments beside or above the fields of a class, by name."""
+    if not issubclass(cls, tuple) and not dataclasses.is_dataclass(cls):
+        return {}
+    found, above = dict[str, str](), list[str]()
+    for line in inspect.getsource(cls).splitlines():
+        if match := re.match(r"    (?P<name>[a-z]\w*): [^#]*(?:# (?P<words>.*))?$", line):
+            words = " ".join(filter(None, [*above, match["words"]]))
+            found |= {match["name"]: words} if words else {}
+        above = [*above, line.strip("# ")] if line.startswith("    # ") else []
+    return found
 
 
 def entry(name: str, thing: Any) -> Iterator[str]:
@@ -315,7 +343,7 @@ KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
         parameters, of_algorithm, facts, differs, config, algorithms, algorithm_classes, environments, command,
-        may_change, zoo, gymnasium_wrappers, api,
+        may_change, zoo, gymnasium_wrappers, api, fields,
     )
 }  # fmt: skip
 

@@ -20,11 +20,11 @@ from offpcc.utils.errors import UserError, format_error, print_to_stderr
 class Run(NamedTuple):
     """The parts of a run that callbacks receive."""
 
-    algorithm: Algorithm
-    buffer: Buffer
-    interaction: Interaction | None
-    tests: Evaluation | None
-    loop: Loop
+    algorithm: Algorithm  # with its networks; `offpcc.Agent(run.algorithm)` acts
+    buffer: Buffer  # `len` is its number of transitions, or of episodes for agents with memory
+    interaction: Interaction | None  # the environments; None while the run learns from recorded data
+    tests: Evaluation | None  # the test episodes; None without an environment
+    loop: Loop  # counters, and the rows of the table
     error: Exception | None = None  # what an earlier callback raised at the end of this epoch
 
 

@@ -112,11 +112,25 @@ class Experiment:
             raise no_attribute("learner", name, "the learner")
 
     def __repr__(self) -> str:
-        modules = [part for part in vars(self.algorithm).values() if isinstance(part, torch.nn.Module)]
-        learned = [one.numel() for one in torch.nn.ModuleList(modules).parameters() if one.requires_grad]
         return (
-            f"<learner {self.title}: {type(self.algorithm).__name__} with {sum(learned):,} parameters on "
+            f"<learner {self.title}: {type(self.algorithm).__name__} with {self.num_parameters:,} parameters on "
             f"{self.algorithm.device}, {self.loop.epoch:,} epochs trained>"
+        )
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of learned parameters of the algorithm's networks."""
+        modules = [part for part in vars(self.algorithm).values() if isinstance(part, torch.nn.Module)]
+        return sum(one.numel() for one in torch.nn.ModuleList(modules).parameters() if one.requires_grad)
+
+    def _slowness(self) -> str:
+        """Return a remark for an agent with a large memory that learns from whole episodes on a CPU, or nothing."""
+        is_whole = getattr(self.buffer, "segment_len", 0) is None
+        if not is_whole or self.num_parameters < LARGE or self.algorithm.device.type != "cpu":
+            return ""
+        return (
+            '. Its memory learns from whole episodes, which can take hours on a CPU: offpcc.configure("defaults/memory") '
+            "before offpcc.build(...) has the small settings of the command line"
         )
 
     def train(
@@ -164,7 +178,7 @@ class Experiment:
                 settings["stop_return"] = self.asked[1]
         elif "num_epochs" not in settings:
             settings["num_epochs"] = DEFAULT_EPOCHS
-            note = describe_default(settings, self.recording is None)
+            note = describe_default(settings, self.recording is None) + self._slowness()
         with for_python():
             self._check_start(settings["num_epochs"])
         if self.online is None:
@@ -445,6 +459,7 @@ def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 # Without gin, which has no further values here, but would write to its record of used values and extend messages.
 _train = inspect.unwrap(train)
 DEFAULT_EPOCHS = 100
+LARGE = 1_000_000  # learned parameters
 
 
 def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:

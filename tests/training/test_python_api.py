@@ -210,6 +210,15 @@ def test_training_without_settings_has_a_default_length_and_says_so(capsys, monk
     assert learner.loop.epoch == 2 and "not given" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("buffer, is_slow", [({}, True), ({"segment_len": 32}, False)])
+def test_an_agent_with_the_papers_memory_says_that_it_is_slow(capsys, monkeypatch, buffer, is_slow):
+    monkeypatch.setattr("offpcc.training.experiment.DEFAULT_EPOCHS", 1)
+    learner = offpcc.RSAC("pendulum-p-v0", buffer=buffer)
+    learner.train(num_steps_per_epoch=20, num_test_episodes_per_epoch=0, update_after=100)
+    told = capsys.readouterr().out
+    assert "num_epochs is not given" in told and ("can take hours on a CPU" in told) is is_slow
+
+
 def test_a_seed_is_drawn_and_printed(capsys):
     one, other = (offpcc.build("pendulum-v0", "sac", seed=None, algorithm=SMALL).spec.seed for _ in range(2))
     assert one != other
