@@ -284,7 +284,7 @@ for kind, what in json.load(open("steps.json")):
         sys.exit(f"exit code {code}: {what}")
 """
 # The files of a page that another one uses, and what a snippet of the README leaves to its reader.
-NEEDS = {"README.md": "docs/your_environment.md", "docs/extending.md": "CONTRIBUTING.md"}
+NEEDS = {"README.md": "docs/your_environment.md"}
 ARRAYS = """
 import numpy as np, offpcc
 observations, rewards, terminations = np.random.normal(size=(400, 2)), np.zeros(400), np.zeros(400, bool)

@@ -8,7 +8,7 @@ Differs from the paper: the weights of recorded actions are bounded, as in CORL 
 Differs from the authors' code (rlkit):
 
 - Weights are not normalised. The code takes a softmax over the batch, times its size.
-- All networks learn from the first update. The code trains the critics alone in its first 25,000 or 50,000 updates.
+- The actor's loss reads the critics after their step. The code's reads those before it.
 - The policy has no weight decay, and its MLP has the widths of the critics.
 - The log standard deviation is a clipped parameter between -6 and 2 that starts at 0. The code maps it by a sigmoid to
   -6 to 0. Initial weights are PyTorch's.

@@ -95,7 +95,7 @@ class BCQ(ActorCritic):
         pi, q_1 = summary.chunk(2, -1)
         latent = self.vae.latents.expand(*pi.shape[:-1], *self.vae.latents.shape)
         actions = self.perturbed(self.actor, pi, self.vae.decode(pi, latent if deterministic else self.latent(latent)))
-        q = self.critics(q_1.unsqueeze(0), actions)[0]  # (N, 1, S, 1)
+        q = self.critics.forward_frozen(q_1.unsqueeze(0), actions, 1)[0]  # (N, 1, S, 1)
         best = q.argmax(-2, keepdim=True).expand(*pi.shape[:-1], 1, self.action_dim)
         return actions.gather(-2, best).squeeze(-2)
 

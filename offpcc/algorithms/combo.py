@@ -7,6 +7,7 @@ Differs from the paper:
 
 - All of CQL's page applies, such as its three groups of sampled actions.
 - The lowered observations are those of the whole batch, recorded ones included, as in later public code.
+- Imagined observations stay within the data's range, widened by a standard deviation (`DynamicsModel.margin`).
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ class LagrangeMultiplier(Temperature):
 
     def loss(self, excess: Tensor) -> Tensor:
         """Return the loss; minimising it raises alpha' while `excess` over the threshold, 0-d, is above 0."""
-        return -self.log_alpha.exp().clamp(max=LARGEST_MULTIPLIER) * excess.detach()
+        with torch.no_grad():  # a clamp of alpha' has no gradient above the limit, from where it could not fall again
+            self.log_alpha.clamp_(max=math.log(LARGEST_MULTIPLIER))
+        return -self.log_alpha.exp() * excess.detach()
 
 
 def find_constant(mean: Any, std: Any) -> Any:

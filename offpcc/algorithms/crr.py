@@ -7,7 +7,8 @@ Differs from the paper:
 
 - The critics return a mean. The paper's return a distribution.
 - The value is the least of two critics. The paper has one critic.
-- Targets are Polyak averages. The paper's are copied every 100 updates.
+- Targets are Polyak averages. The paper's are copied every 100 updates. The next action is one of the policy, not of a
+  target policy.
 - The policy is one Gaussian with a squashed mean and one standard deviation for all observations. The paper's is a
   mixture of Gaussians.
 - The agent acts by its policy. In the paper, it may instead sample several actions and choose among them by Q.

@@ -324,7 +324,7 @@ class DynamicsModel(nn.Module):
             observations: (B, O); with `history` k > 1, (B, k, O), oldest first.
             actions: (B, A); with `history` k > 1, (B, k, A).
             generator: a torch generator, or its seed: each row draws a network, and noise of its variance. None gives
-                the mean of all networks.
+                the mean of all elites.
 
         Raises:
             UserError: a shape does not fit the model, a number is not finite, or `generator` is something else.

@@ -3,8 +3,11 @@
 The least of N critics is low where critics disagree. EDAC makes them disagree with fewer critics. It adds a term to
 their loss, the similarity of their gradients with respect to the recorded action.
 
-Differs from the authors' code as SAC-N does. Besides, there is no maximum over next actions in the target, which the
-code takes for some tasks of Adroit.
+Differs from the authors' code as SAC-N does, and:
+
+- The term has the gradients of all N critics, as in the paper and in CORL. The code draws min(N, A) of them in each
+  update, for A action dimensions. So the same `eta` is stronger here: N / min(N, A) times for equal similarities.
+- There is no maximum over next actions in the target, which the code takes for some tasks of Adroit.
 """
 
 from typing import Any

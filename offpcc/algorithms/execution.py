@@ -20,8 +20,9 @@ class Execution:
             layers, acting and the hidden states of GRU, minGRU and LRU stay in float32. On a CPU, an LSTM's hidden
             state is bfloat16: over hundreds of steps, it may lose a fifth of a cue's value.
         fused: whether to use the hand-written updates, which are faster on the CPU. They exist for DDPG, TD3,
-            TD3+BC, IQL, BC, SAC, SAC-N, MBPO, MOPO and MOReL with plain MLPs and without memory. By default, they are
-            used wherever possible. A batch with importance weights always gets the plain update.
+            TD3+BC, IQL, BC, SAC, SAC-N, MBPO, MOPO, MOReL and the four modes (such as `aleatoric_penalty`), with plain
+            MLPs and without memory. By default, they are used wherever possible. A batch with importance weights always
+            gets the plain update.
         compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
             a minute or more. Encoders, optimizers and targets are not compiled.
         cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host

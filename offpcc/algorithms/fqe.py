@@ -27,7 +27,7 @@ from offpcc.utils.errors import UserError
 class FQE(ActorCritic):
     """Critics that learn the Q function of a fixed policy. It has no actor of its own, and does not act.
 
-    With several critics, a target is the mean of all of them, or of a random `target_subset`; the value is that of all.
+    With several critics, a target and the value are the mean of all of them.
 
     A batch holds 2A actions: the recorded action (A) at o_t, then the policy's action (A) at o_{t+1}. So any policy can
     be evaluated, with any memory: its actions are computed once, along whole recorded episodes. The critics have their

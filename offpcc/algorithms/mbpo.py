@@ -11,6 +11,8 @@ Differs from the authors' code:
 - `Imagination.steps_per_update` counts imagined steps, the code counts rollouts. `configs/algorithms/mbpo.gin` has 400
   steps per environment step, the code has 400 rollouts. Both are equal for rollouts of one step. For rollouts of 15
   steps, the code imagines 15 times as much.
+- Imagined observations stay within the range of the buffer, widened by a standard deviation (`DynamicsModel.margin`).
+  The model normalises its targets, too, so its bounds of log-variances are in those units.
 - SAC is that of its page: its temperature's loss uses log alpha.
 """
 

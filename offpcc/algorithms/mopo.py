@@ -7,6 +7,8 @@ Differs from the authors' code:
 
 - A rollout takes its networks from the elites, and the penalty is the largest over the elites, not over all networks.
 - New rollouts begin every 250 updates, with 50 imagined steps per update. The code makes 250 per update.
+- Imagined observations stay within the range of the data, widened by a standard deviation (`DynamicsModel.margin`).
+  The model normalises its targets, too, so its bounds of log-variances are in those units.
 - SAC is that of its page, and observations are normalised by the data's statistics.
 """
 

@@ -9,7 +9,8 @@ Differs from the paper:
 - The reward is learned, too; the paper takes the true reward function.
 - Only the elites predict and are compared; the paper compares all networks. `configs/algorithms/morel.gin` makes all of
   them elites.
-- The networks predict Gaussians. The distance is of normalised changes of the observation.
+- The networks predict Gaussians. Distances are in standard deviations of the data's observations.
+- Imagined observations stay within the data's range, widened by a standard deviation (`DynamicsModel.margin`).
 """
 
 from __future__ import annotations

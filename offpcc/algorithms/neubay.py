@@ -7,10 +7,16 @@ with memory: `rneubay_s`. Its memory first reads the recorded steps before the r
 Differs from the authors' code:
 
 - The agent is RLPD's: ten critics, a random subset of two in targets, layer norm. Its loss is squared, not Huber's.
+- In `rneubay_s`, all networks share a memory, which the critics train. In `rneubay`, each critic has its own. The code
+  has one memory for all critics, and one for the actor.
+- Disagreement is that of observations, in standard deviations of their changes. The code's includes the reward, in
+  standard deviations of observations.
+- The step that passes the threshold is left out. The code stores it and bootstraps after it.
 - `Imagination.real_share` is the share of real trajectories in a batch. The code weighs the two losses instead.
 - Rollouts have at most 64 steps by default (`Imagination.length`). The code's end at the task's time limit only.
 - The ensemble is that of `DynamicsModel`. For the paper's, bind 128 members, 100 elites, layer norm, "leaky_relu", and
   bounds that are not learned.
+- Imagined observations stay within the data's range, widened by a standard deviation (`DynamicsModel.margin`).
 """
 
 from __future__ import annotations
@@ -35,3 +41,4 @@ class NEUBAY(RLPD):
         "real_share": 0.5,
     }
     normalizes_recorded = True
+    default_target_entropy_per_dim = -1.0

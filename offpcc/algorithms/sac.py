@@ -30,7 +30,7 @@ class SAC(ActorCritic):
         alpha: initial temperature; constant if autotune is False.
         autotune: whether to learn the temperature from the target entropy.
         target_entropy: target entropy in nats; default: `target_entropy_per_dim` times the number of action dimensions.
-        target_entropy_per_dim: default: -1, in RLPD and NEUBAY -0.5.
+        target_entropy_per_dim: default: -1, in RLPD -0.5.
         alpha_lr: learning rate of the temperature, a number or a schedule.
         policy_delay: number of critic and target updates for each update of actor and temperature.
         kwargs: see `ActorCritic`.

@@ -15,8 +15,8 @@ def encode(
     """Return the summaries (B, T+1, H) of a batch's inputs.
 
     If `features` (B, T+1, F) is given, it replaces the observations. A memoryless encoder reads the last observation
-    without gradient, because it is only used for bootstrapping. An encoder with memory runs the burn-in without
-    gradient. Rows without burn-in steps start from the zero state.
+    without gradient, because it is only used for bootstrapping. All encoders read the burn-in without gradient. With
+    memory, rows without burn-in steps start from the zero state.
 
     With `skip` "first" or "last", a memoryless encoder does not read this observation; its summary is NaN.
     """
@@ -28,7 +28,11 @@ def encode(
         if skip == "first":
             later = _first(encoder(inputs.steps(1, None)))
             return torch.cat([torch.full_like(later[:, :1], torch.nan), later], 1)
-        before = _first(encoder(inputs.steps(None, -1)))
+        before = _first(encoder(inputs.steps(batch.burn_in or None, -1)))
+        if batch.burn_in:
+            with torch.no_grad():
+                earlier = _first(encoder(inputs.steps(None, batch.burn_in)))
+            before = torch.cat([earlier, before], 1)
         if skip == "last":
             return torch.cat([before, torch.full_like(before[:, :1], torch.nan)], 1)
         with torch.no_grad():

@@ -129,8 +129,8 @@ class Experiment:
         if not is_whole or self.num_parameters < LARGE or self.algorithm.device.type != "cpu":
             return ""
         return (
-            '. Its memory learns from whole episodes, which can take hours on a CPU: offpcc.configure("defaults/memory") '
-            "before offpcc.build(...) has the small settings of the command line"
+            ". Its memory learns from whole episodes, which can take hours on a CPU: offpcc.configure("
+            '"defaults/memory") before offpcc.build(...) has the small settings of the command line'
         )
 
     def train(

@@ -1,6 +1,7 @@
 """Every loss of the offline algorithms and its gradients against the papers' equations, and the traps inside them."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -612,6 +613,19 @@ def test_the_multiplier_rises_while_the_gap_is_above_its_threshold(excess, direc
         assert np.sign(agent.multiplier().item() - before) == direction
 
 
+def test_the_multiplier_falls_again_from_its_largest_value():
+    multiplier = LagrangeMultiplier(1.0)
+    with torch.no_grad():
+        multiplier.log_alpha.fill_(15.0)
+    optimizer = torch.optim.SGD(multiplier.learned_parameters(), lr=1e-6)
+    for excess, expected in ((2.0, 1e6), (-1.0, math.exp(-1.0) * 1e6)):
+        multiplier.loss(torch.tensor(excess)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        multiplier.loss(torch.tensor(0.0))
+        assert multiplier().item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_multiplier_is_bounded_fixed_without_threshold_and_moved_by_its_loss_alone():
     multiplier = LagrangeMultiplier(1.0)
     for number, expected in ((1e3, 1e6), (-1e3, 0.0), (0.0, 1.0)):
@@ -840,7 +854,9 @@ def test_latent_numbers_are_clipped_and_their_spread_is_bounded():
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_bcq_acts_by_the_sample_that_the_first_critic_likes_best(deterministic):
     agent = build(BCQ, num_acting_samples=30, vae_hidden_dims=(6,))
-    agent.critics = lambda summary, actions: torch.stack([actions[..., :1], -actions[..., :1]])
+    agent.critics = SimpleNamespace(
+        forward_frozen=lambda summary, actions, num: torch.stack([actions[..., :1], -actions[..., :1]])[:num]
+    )
     h = torch.randn(4, 1, 3, **DOUBLE)
     state = agent.noise.state_dict()
     chosen = agent.choose_action(torch.cat([h, h], -1), deterministic)

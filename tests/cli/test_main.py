@@ -22,9 +22,9 @@ from offpcc.training.comparison import hash_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-MY_LAB, MY_MEMORY = re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.DOTALL)
-MINE_GIN = re.search(r"```\n(import my_lab.*?)```", CONTRIBUTING, re.DOTALL)[1]
+EXTENDING = (ROOT / "docs" / "extending.md").read_text()
+MY_LAB, MY_MEMORY = re.findall(r"```python\n(.*?)```", EXTENDING, re.DOTALL)[:2]
+MINE_GIN = re.search(r"```\n(import my_lab.*?)```", EXTENDING, re.DOTALL)[1]
 
 
 @pytest.mark.pictures
@@ -397,7 +397,7 @@ def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, mon
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "inside", "module", "command"])
 def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
-    """CONTRIBUTING's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
+    """The guide's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
     (tmp_path / "my_lab.py").write_text(MY_LAB)
     (tmp_path / "mine.gin").write_text(f"{MINE_GIN}train.num_steps_per_epoch = 120\ntrain.update_after = 50\n")
     script = Path(sys.executable).parent / "offpcc"
@@ -418,7 +418,7 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
     assert len(rows(made)) == 3
     assert "CautiousSAC.caution = 0.2" in (made / "config.gin").read_text()
     assert "import my_lab" in (made / "config.gin").read_text()
-    if way == "file":  # CONTRIBUTING promises these, too
+    if way == "file":  # the guide promises these, too
         for more in (["--resume", "--gin", "train.num_epochs=3"], ["--record", "--episodes", "1"]):
             done = subprocess.run(
                 [*start, *arguments, *more], cwd=folder, env=environment, capture_output=True, text=True
@@ -441,7 +441,7 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way)
 
 @pytest.mark.slow
 def test_a_users_memory_keeps_its_promises_learns_and_acts_from_a_file(launch, tmp_path):
-    """CONTRIBUTING's, behind what it needs of the file that it is put into."""
+    """The guide's, behind what it needs of the file that it is put into."""
     imports = "import torch\n\nimport offpcc\n", "from offpcc.config.validation import Fraction\n"
     assert all(lines in MY_LAB for lines in imports)
     (tmp_path / "my_memory.py").write_text("".join(imports) + MY_MEMORY)

@@ -242,7 +242,7 @@ class Fitting(Callback):
 
 
 def test_a_model_of_the_algorithms_class_is_resumed_exactly(launch, tmp_path):
-    """As the docstring of `Callback` and CONTRIBUTING say."""
+    """As the docstring of `Callback` and docs/extending.md say."""
     (tmp_path / "my_model.py").write_text(MY_MODEL)
     told = []
     for name, epochs in (("whole", [2]), ("parts", [1, 2])):

@@ -174,13 +174,11 @@ class ModelFit:
         if self.model.termination != LEARNED:
             return 1.0
         rate = float(self.data.rows.terminations[self.data.starts].mean())
-        if rate == 0.0 and self.may_lack_terminations:
-            return 1.0
-        if rate == 0.0:
+        if rate == 0.0 and not self.may_lack_terminations:
             raise UserError(
                 f'DynamicsModel.termination is "{LEARNED}", but no recorded step terminates; choose "{NEVER}"'
             )
-        return (1.0 - rate) / rate
+        return 1.0 if rate in (0.0, 1.0) else (1.0 - rate) / rate
 
     @property
     def is_over(self) -> bool:

@@ -293,6 +293,14 @@ def test_as_many_imagined_steps_terminate_as_recorded_ones():
     assert 0.7 < share < 1.4  # 5.8, if the weight of terminations in the loss is not undone
 
 
+def test_a_task_whose_episodes_have_one_step_is_learned():
+    data = linear_data(num_episodes=200, length=1, terminates_at=-math.inf)
+    model = trained(small(data, {"max_epochs": 30, "lr": 1e-2, "patience": 30}, termination="auto"))
+    assert model.termination == "learned"
+    step = model.step(np.zeros((50, 2), np.float32), np.zeros((50, 2), np.float32), generator=0)
+    assert step.terminations.mean() > 0.9
+
+
 def test_the_termination_rule_of_a_known_task_is_taken():
     data = linear_data(terminates_at=2.0)
     model = small(data, names=["halfcheetah-medium-v2"]).model
