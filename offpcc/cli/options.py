@@ -89,7 +89,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--algo": {
         "metavar": "NAME",
-        "help": "Train with this algorithm: a name of the list below, or a class of your own.",
+        "help": "Train with this algorithm: a name of the list below, or a class of your own. Required, except with "
+        "--from.",
     },
     "--units": {
         "type": arguments.path,
