@@ -146,7 +146,10 @@ class RunResult:
 
     @property
     def config(self) -> dict[str, str]:
-        """All settings of the run by name, such as "SAC.lr", each as gin writes it."""
+        """All settings of the run, each as gin writes it, by the names in `config.gin`.
+
+        The name has the class that the setting was bound for: "SAC.lr", or "ActorCritic.lr" for all algorithms.
+        """
         return dict(loading.values(read_config_text(RunFolder.at(self.folder).config)))
 
     @property
