@@ -163,18 +163,18 @@ OFFLINE_NORMALIZED := $(addprefix normalized+,$(foreach algo,bc iql bcq,$(filter
 
 $(DATA)/pendulum_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env pendulum-v0 --algo sac --config evidence/pendulum.gin --run_id 1 \
-	  --threads 1 --results results/evidence/recorded --save_dataset $@
+	  --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
 
 $(DATA)/hopper_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env hopper-mujoco-v0 --algo sac --config evidence/hopper.gin --run_id 1 \
-	  --threads 1 --results results/evidence/recorded --save_dataset $@
+	  --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
 
 $(DATA)/hopper_medium.hdf5: $(DATA)/hopper_replay.hdf5
 	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/evidence/recorded/hopper-mujoco-v0/sac/1 \
-	  --steps 100000 --out $@
+	  --steps 100000 --out $@ --resume
 
 $(DATA)/hopper_random.hdf5: | $(VENV)/installed
-	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor random --steps 100000 --out $@
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor random --steps 100000 --out $@ --resume
 
 # D4RL's five kinds of data of MuJoCo's Hopper, from one run of SAC.
 HOPPER_REPLAY := hopper_d4rl/medium-replay
@@ -188,11 +188,11 @@ HOPPER_MEDIUM := $(DATA)/hopper_zoo_medium.hdf5
 HOPPER_EXPERT := $(DATA)/hopper_zoo_expert.hdf5
 
 $(HOPPER_MEDIUM) $(HOPPER_EXPERT): $(DATA)/hopper_zoo_%.hdf5: | $(VENV)/installed
-	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/zoo/hopper-$* --steps 100000 --out $@
+	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/zoo/hopper-$* --steps 100000 --out $@ --resume
 
 $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
-	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@
+	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
 
 evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
 
@@ -403,7 +403,7 @@ $(DISCRETE): $(VENV)/installed
 
 $(DISCRETE_DATA): $(VENV)/installed
 	mkdir -p $(@D)
-	$(RUN) offpcc/launch.py collect --env CartPole-v1 --actor random --steps 20000 --out $@
+	$(RUN) offpcc/launch.py collect --env CartPole-v1 --actor random --steps 20000 --out $@ --resume
 
 $(DISCRETE_OURS): $(DISCRETE_DATA)
 	$(RUN) offpcc/launch.py $(OF_CHOICES) --threads 1 --resume

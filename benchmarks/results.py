@@ -158,4 +158,8 @@ def markdown(rows: Sequence[Row], packages: Mapping[str, str]) -> str:
         for (_, of), group in together.items():
             if of == threads:
                 lines += [f"| {' | '.join(cells(row, group))} |" for row in group]
+    told = [row for row in rows if row.get("note") and row["library"] != "floor"]
+    notes = {f"- {CASES[row['case']].title}, {row['library']}: {row['note']}." for row in told if row["case"] in CASES}
+    if notes:
+        lines += ["", "## What differs between libraries", "", *sorted(notes)]
     return "\n".join(lines) + "\n"

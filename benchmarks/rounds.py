@@ -80,6 +80,8 @@ class Worker:
                 **({} if case.device == "cuda" else {"CUDA_VISIBLE_DEVICES": ""}),
             },
         )
+        cores = sorted(os.sched_getaffinity(0))  # JAX takes all cores that a process may use
+        os.sched_setaffinity(self.process.pid, cores[: plan.threads])
         self._tell(
             case=asdict(case),
             library=library,

@@ -98,7 +98,7 @@ def main() -> None:
         or f"offpcc --env {details['env']} --algo {details['algo']} --config {given.name}/config.gin"
         f" --run_id {details['seed']}",
         "evaluation": {
-            "command": f"offpcc evaluate results/zoo/{given.name} --episodes {EPISODES}",
+            "command": f"offpcc evaluate results/zoo/{given.name} --episodes {EPISODES} --seed 0",
             "mean": float(np.mean(returns)),
             "std": float(np.std(returns)),
             "min": float(min(returns)),

@@ -35,6 +35,7 @@ num_envs = functools.partial(whole_number, least=1, most=MOST_ENVS)
 port = functools.partial(whole_number, least=1, most=65_535)
 num_threads = functools.partial(whole_number, least=1, most=MOST_THREADS)
 num_jobs = functools.partial(whole_number, least=1, most=MOST_JOBS)
+width = functools.partial(whole_number, least=1, most=10_000)  # of a layer
 num_networks = functools.partial(whole_number, least=1, most=MOST_PARTS)
 
 

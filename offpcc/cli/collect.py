@@ -20,6 +20,7 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
+from offpcc.config.gin_files import imports_of
 from offpcc.core import PackedDict, has_images
 from offpcc.data.datasets.load import MINARI
 from offpcc.data.datasets.minari import check_id
@@ -128,18 +129,19 @@ def record_dataset(
                     raise
                 finally:
                     played.release()
-        if minari and not minari_folder(minari).exists():
+        is_new = bool(minari) and not minari_folder(minari).exists()
+        if minari and is_new:
             try:
                 write_minari(minari, file, played_in, lambda number: Seeds.of(seed, number).reset)
             except signals.Interrupted as stop:
                 stop.message = stopped(f"{file} is written, {MINARI}{minari} is not")
                 raise
         algorithm, settings = advised(name, played_in, agent)
-    print(f"dataset {file}", *([f"Minari's {MINARI}{minari}"] if minari else []), sep="\n")
+    in_minari = [f"Minari's {MINARI}{minari}{'' if is_new else ', which was there already'}"] if minari else []
+    print(f"dataset {file}", *in_minari, sep="\n")
     words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
-    words += [word for module in modules for word in ("--import", module)]
-    words += ["--config", config or settings]
-    words += wrapped_as(facts["config"]) if actor != RANDOM else ["--gin", *gin] if gin else []
+    words += [word for module in [*imports_of(config), *modules] for word in ("--import", module)]
+    words += ["--config", settings, *wrapped_as(facts["config"])]
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
     return 0
 

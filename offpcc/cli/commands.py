@@ -353,8 +353,10 @@ def run_evaluate(
     if json_output:
         print(json.dumps(found[0] if actors == [*folder] and len(actors) == 1 else {"runs": found}, indent=2))
         return 0
-    runs = {(one if one.is_dir() else one.parent).resolve(): run for one, run in zip(actors, found, strict=True)}
-    groups = groups_of([*runs]) if len(runs) == len(actors) > 1 else []  # of equal settings and data
+    places = [(one if one.is_dir() else one.parent).resolve() for one in actors]
+    of_runs = [(place, run) for place, run in zip(places, found, strict=True) if (place / "progress.csv").is_file()]
+    runs = dict(of_runs)
+    groups = groups_of([*runs]) if len(runs) == len(of_runs) > 1 else []  # of equal settings and data
     for group, label in zip(groups, labels_of(groups) if groups else (), strict=True):
         means = [runs[run]["mean"] for run in group.runs]
         if len(means) > 1:

@@ -22,6 +22,7 @@ from offpcc.cli import collect
 from offpcc.cli.commands import check_own_bindings, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
+from offpcc.config.gin_files import imports_of
 from offpcc.data.checks.env_fit import match_states_and_wrappers
 from offpcc.data.datasets.columns import Array
 from offpcc.data.offline import DatasetOptions, OfflineDataset, load_unchanged, read
@@ -123,11 +124,11 @@ def imagine(
     print(f"dataset {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
     words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
-    words += [word for module in modules for word in ("--import", module)]
+    words += [word for module in [*imports_of(config), *modules] for word in ("--import", module)]
     note = ""
     if played_in and ":" not in played_in and package_of(played_in) is None and played_in not in gymnasium.registry:
         words, note = [*words, "--import", "MODULE"], f" (MODULE registers {played_in})"
-    words += ["--config", config or "configs/offline_quickstart.gin", *(["--gin", *gin] if gin else [])]
+    words += ["--config", "configs/offline_quickstart.gin", *(collect.wrapped_as(collect.made_by(env)) if env else [])]
     print(f"to learn from it{note}:\n  {shlex.join([*program(), *words])}")
     return 0
 

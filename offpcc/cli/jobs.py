@@ -97,7 +97,11 @@ def run_in_processes(
                 with signals.deferred():  # a signal between the start and the list would leave the process alone
                     name, arguments = waiting.pop(0)
                     process = context.Process(target=_child, args=(function, name, arguments), name=name)
-                    process.start()
+                    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # `_child` unblocks it
+                    try:
+                        process.start()
+                    finally:
+                        signal.pthread_sigmask(signal.SIG_SETMASK, before)
                     active.append(process)
             rest = None if deadline is None else deadline - time.monotonic()
             if rest is not None and rest <= 0.0:
@@ -141,6 +145,9 @@ def _stop_with_parent() -> None:
 def _child(function: Callable[..., int], name: str, arguments: dict[str, Any]) -> None:
     """Call the function and end this process with its exit code."""
     os.setpgrp()  # Ctrl-C in a terminal reaches the parent alone, which then sends one SIGTERM
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops a Ctrl-C that came while this process started
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGINT, handler)
     out, err = PrefixedStream(sys.stdout, f"{name}: "), PrefixedStream(sys.stderr, f"{name}: ")
     sys.stdout, sys.stderr = out, err
     logging.raiseExceptions = False

@@ -239,9 +239,9 @@ def command(
         words += ["--then_env_steps", str(options.then_env_steps)]
     if options.dataset:
         words += ["--dataset", options.dataset]
-    if options.dataset_fraction != 1.0 and "--render" not in extra:
+    if options.dataset_fraction != 1.0:
         words += ["--dataset_fraction", str(options.dataset_fraction)]
-    if options.dataset_steps is not None and "--render" not in extra:
+    if options.dataset_steps is not None:
         words += ["--dataset_steps", str(options.dataset_steps)]
     words += ["--algo", options.algo, *(word for module in options.modules for word in ("--import", module))]
     if "--render" in extra:  # a saved actor needs only its folder

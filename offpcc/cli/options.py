@@ -190,7 +190,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--hidden_dims": {
         "nargs": "+",
-        "type": arguments.positive,
+        "type": arguments.width,
         "default": [64, 64],
         "metavar": "N",
         "help": "Give the networks hidden layers of these widths. The default is 64 64.",

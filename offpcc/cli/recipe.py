@@ -185,11 +185,13 @@ class Recipe:
         progress = read_progress(actors.folder / "progress.csv")
         self.record("random", 0, actors.file(0), {"actor_step": 0})
         returns, steps = np.asarray(progress["test/return"]), np.asarray(progress["step"], np.int64)
-        if np.isnan(returns).all():
+        played = load_dataset(self.file("random"))
+        if not played.is_whole.any():
             raise UserError(
-                "the run had no test episodes, so the medium agent cannot be chosen; run test episodes in each epoch"
+                f"{self.file('random')} holds no whole episode, whose return is the measure of learning; remove this "
+                f"file, and give more --steps and --resume"
             )
-        random, best = float(load_dataset(self.file("random")).whole_returns.mean()), int(np.nanargmax(returns))
+        random, best = float(played.whole_returns.mean()), int(np.nanargmax(returns))
         if not returns[best] > random:
             raise UserError(
                 f"the agent did not learn: its best test return is {returns[best]:.1f}, the random agent's is "
@@ -237,6 +239,11 @@ class Recipe:
             spec = self.make_spec(folder, {"num_epochs": num_epochs})
         if "num_epochs" not in spec.training:
             raise loading.missing_binding("train.num_epochs")
+        if spec.training.get("num_test_episodes_per_epoch") == 0:
+            raise UserError(
+                "train.num_test_episodes_per_epoch is 0, but the medium agent is chosen by its test return; give test "
+                "episodes"
+            )
         actors = SaveActors(folder.path, spec.training["num_epochs"])
         fit(spec, folder.path, resume=is_begun, callbacks=[actors])
         return actors

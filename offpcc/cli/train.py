@@ -244,6 +244,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
 def show(options: TrainOptions, run_id: int) -> None:
     """Show or record a saved actor."""
     given = {"gin": options.gin and options.gin[0], "resume": options.resume, "track": options.track}
+    given |= {"init": options.init, "model": options.model, "no_video": options.no_video}
     given["jobs"] = options.jobs if options.jobs > 1 else None
     for name, value in (given | {"save_dataset": options.save_dataset}).items():
         if value:

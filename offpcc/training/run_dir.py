@@ -206,7 +206,6 @@ class RunFolder:
             *self.videos.glob(".best_actor*.tmp-*"),
         ):  # left by a run that was killed while writing
             file.unlink(missing_ok=True)
-        write_text(self.config, config)
         known, began = self.details(), {**facts, "wandb_id": uuid.uuid4().hex[:12]}
         if known:  # keep the facts of the start; append those of the resume
             resumes = known.get("resumes")
@@ -215,6 +214,7 @@ class RunFolder:
             self.note(status="running", simulator=facts["simulator"], resumes=resumes, **lost)
         else:
             self.note(**began, status="running")
+        write_text(self.config, config)  # after run.json, without which it is no file of ours
 
 
 def path_part(name: str) -> str:

@@ -78,7 +78,7 @@ def test_what_was_recorded_is_told_and_the_next_command_is_one(here, capsys):
     assert "20 steps, 0 whole episodes (and a last one, which was cut)\n" in capsys.readouterr().out
     (here / "mine.gin").write_text("SAC.lr = 0.5\n")  # such a file may import the environment
     run("mine.hdf5", steps=20, config="mine.gin")
-    assert capsys.readouterr().out.endswith("--dataset mine.hdf5 --config mine.gin\n")
+    assert capsys.readouterr().out.endswith("--dataset mine.hdf5 --config configs/offline_quickstart.gin\n")
 
 
 def test_the_next_command_has_the_wrappers_of_the_run(here, capsys):

@@ -288,3 +288,19 @@ def test_a_run_in_a_model_has_the_settings_of_the_same_command(launch):
     assert launch(*words)[0] == 0
     code, _, err = launch(*words)
     assert code == 2 and "is finished and is not overwritten\n" in err and "start another" in err
+
+
+def test_the_command_that_shows_an_actor_names_the_part_of_the_data(tmp_path):
+    """The part of the data is in the name of the run's folder."""
+    for part, words in (
+        ({"dataset_fraction": 0.5}, "--dataset_fraction 0.5"),
+        ({"dataset_steps": 9}, "--dataset_steps 9"),
+    ):
+        options = TrainOptions("td3_bc", "pendulum-v0", dataset="swings.hdf5", **part)
+        assert f"--dataset swings.hdf5 {words} --algo" in command(options, RunFolder.at(tmp_path), 1, "--render")
+
+
+@pytest.mark.parametrize("option", [("--init", "run"), ("--model", "model.pt"), ("--no_video",)])
+def test_an_option_of_trainings_is_refused_beside_render(option, launch):
+    code, _, err = launch("--env", "pendulum-v0", "--algo", "sac", "--render", *option)
+    assert code == 2 and f"{option[0]}" in err and "has no effect on a saved actor" in err

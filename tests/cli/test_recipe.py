@@ -93,17 +93,24 @@ def test_bad_input_gets_one_message(launch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("returns", "message"), [([-9e9, -8e9], "the agent did not learn: its best"), ([np.nan] * 2, "no test episodes")]
+    ("steps", "message"),
+    [(400, "the agent did not learn: its best"), (100, "holds no whole episode, whose return is the measure")],
 )
-def test_an_agent_that_did_not_learn(returns, message, launch, tmp_path, monkeypatch):
+def test_an_agent_that_did_not_learn(steps, message, launch, tmp_path, monkeypatch):
     """Then no agent is medium. What was made stays."""
     monkeypatch.chdir(tmp_path)
     agent(tmp_path / "actor_epoch_0.pt", env="pendulum-v0")
     monkeypatch.setattr(Recipe, "train", lambda self: SaveActors(tmp_path, 2))
-    monkeypatch.setattr(recipe, "read_progress", lambda file: {"test/return": returns, "step": [400, 800]})
-    code, _, err = launch(*command(tmp_path / "data", env="pendulum-v0"))
+    monkeypatch.setattr(recipe, "read_progress", lambda file: {"test/return": [-9e9, -8e9], "step": [400, 800]})
+    code, _, err = launch(*command(tmp_path / "data", "--steps", steps, env="pendulum-v0"))
     assert (code, message in err) == (2, True), err
     assert [file.name for file in (tmp_path / "data").iterdir()] == ["random.hdf5"]
+
+
+def test_a_recipe_without_test_episodes_is_refused_before_its_training(launch, tmp_path):
+    code, _, err = launch(*command(tmp_path, "--gin", "train.num_test_episodes_per_epoch = 0", env="pendulum-v0"))
+    assert (code, "the medium agent is chosen by its test return" in err, err.count("\n")) == (2, True, 1), err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -113,6 +113,20 @@ def test_a_changed_file_is_refused(folder, monkeypatch, capsys):
     assert "is missing, or is not the published file" in capsys.readouterr().err
 
 
+def test_several_agents_are_evaluated(folder, capsys):
+    names = ("pendulum", "pendulum-p")
+    for name in names:
+        assert main(["zoo", "get", name]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", *names, "--episodes", "1"]) == 0
+    assert capsys.readouterr().out.count("mean return") == 2  # they have no tables, so there is no mean of runs
+    (folder / "results" / "pendulum-v0" / "sac" / "1").mkdir(parents=True)  # below the folder of the next files
+    (folder / "results" / "pendulum-v0" / "sac" / "1" / "progress.csv").write_text("step\n1\n")
+    for name in ("a.pt", "b.pt"):
+        shutil.copy("pendulum/actor_best.pt", name)
+    assert main(["evaluate", "a.pt", "b.pt", "--env", "pendulum-v0", "--episodes", "1"]) == 0
+
+
 MINUTES = ("hopper-p", "pendulum-img")  # the others take seconds
 
 
