@@ -11,6 +11,7 @@ Differs from its code:
 - Rollouts are whole: they are made every 250 updates, 50 steps per update. There, 50 rollouts go on by one step each.
 - Each step draws one of the elites, and uncertainties and mean rewards are over the elites. There, one network of all
   serves all rollouts, and both are over all networks.
+- By default, 5 % of each batch is recorded. There, batches are imagined (`configs/model_based/modes.gin` has this).
 - Imagined observations stay within the data's range, widened by a standard deviation.
 - Where rewards are negative on average, a failure costs the smallest reward forever, not minus the largest one.
 """

@@ -631,7 +631,7 @@ def test_wsrl_goes_on_with_the_networks_that_its_cql_learned(pendulum_file):
         assert (agent.critics.num, agent.target_subset, agent.normalization) == (10, 2, None)
         for network, norm in ((agent.actor, torch.nn.LayerNorm), (agent.critics, EnsembleLayerNorm)):
             assert sum(isinstance(module, norm) for module in network.modules()) == 2
-        assert agent.temperature.target_entropy == 0.0
+        assert agent.temperature.target_entropy == -1.0
     assert (first.algorithm.policy_delay, second.policy_delay) == (1, 4)
     assert (options.share, options.warm_up_steps, options.updates_per_step) == (0.0, 5_000, 4.0)
 
