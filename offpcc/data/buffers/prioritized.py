@@ -42,7 +42,7 @@ class SumTree:
     def set(self, leaves: Array, weights: Array) -> None:
         """Set the weights (M,) of leaves (M,)."""
         self.leaves.reshape(-1)[leaves] = weights
-        blocks = leaves // BLOCK
+        blocks = np.unique(leaves // BLOCK)
         inside = self.inside[blocks] = self.leaves[blocks].cumsum(1)
         self.sums[blocks] = inside[:, -1]
         np.cumsum(self.sums, out=self.ends)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
+from peaks import with_peak
 from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
 from test_both_buffers import as_data
 from test_resume import ODD, assert_same
@@ -100,6 +101,11 @@ def test_a_tree_that_was_changed_is_the_same_as_a_new_one():
         changed.set(draw.integers(0, 5_000, 300), draw.random(300))
     new.set(np.arange(5_000), changed.leaves.reshape(-1)[:5_000])
     assert np.array_equal(changed.inside, new.inside) and np.array_equal(changed.ends, new.ends)
+
+
+def test_setting_all_leaves_takes_little_more_memory_than_the_tree():
+    tree, leaves, weights = SumTree(100_000), np.arange(100_000), np.ones(100_000)
+    assert with_peak(lambda: tree.set(leaves, weights))[1] < 6 * weights.nbytes, "no copy of a block for each leaf"
 
 
 # Draws and weights ------------------------------------------------------------------------------------------------
