@@ -183,12 +183,14 @@ class RecurrentReplayBuffer(BufferBase):
             rows: Rows of N episodes.
             num_recorded: (N,), number of leading steps of each that count in no loss.
         """
+        first = self.num_kept
         for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
             frames, actions, rewards = self._empty_frames(len(episode.frames)), *map(np.copy, episode.stored[1:])
             frames[...] = episode.frames
             self._store(StoredEpisode(frames, actions, rewards, episode.terminated, num_recorded=int(recorded)))
-            self.item_changed((self.num_kept - 1) % self.max_items)
         self._count()
+        for number in range(first, self.num_kept):
+            self.item_changed(number % self.max_items)
 
     def clear(self) -> None:
         """Remove all finished episodes."""

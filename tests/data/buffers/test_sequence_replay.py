@@ -211,6 +211,21 @@ def test_the_oldest_makes_room():
     assert len(buffer) == 2 and buffer.sample().observations[:, 0, 0].unique().tolist() == [2.0, 3.0]
 
 
+class Shares(RecurrentReplayBuffer):
+    """Notes the share of each item that changes."""
+
+    def item_changed(self, item):
+        self.noted = [*getattr(self, "noted", []), (item, *self.shares(np.array([item])).tolist())]
+
+
+def test_shares_are_up_to_date_when_an_item_has_changed():
+    buffer = Shares(OBSERVATIONS, ACTIONS, capacity=3)
+    filled(buffer, (2, "truncated"), (3, "terminated"))
+    other = filled(made(), (4, "truncated"), (1, "terminated"))
+    buffer.extend(other.transition_table(), np.array([1, 0]))
+    assert buffer.noted == [(0, 2.0), (1, 3.0), (2, 3.0), (0, 1.0)]
+
+
 def test_each_frame_is_stored_once():
     episode = Recorded(1, 20, "both", 3, "pictures")
     buffer = made(space_of("pictures", 3), frame_stack=3)
