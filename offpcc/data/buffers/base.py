@@ -43,7 +43,8 @@ class BufferBase:
     A subclass that draws in another way overrides `draw`. It may also override `importance_weights`,
     `update_priorities`, and, to follow what is stored, `item_changed` and `items_replaced`. An item is a place
     below `max_items`: of a row in a `ReplayBuffer`, or of an episode in a `RecurrentReplayBuffer`. There the newest
-    episode replaces the oldest one. `offpcc.data.buffers.prioritized` overrides them all.
+    episode replaces the oldest one. `offpcc.data.buffers.prioritized` overrides them all. An item drawn there by
+    `PrioritizedRecurrentReplayBuffer` is a sequence: its episode's place and its number in the episode.
 
     A stacked observation consists of the last `frame_stack` frames. It shares all frames except the newest with the
     observation before it. So the buffer stores each frame once and stacks frames again in `sample`. At the start of an
@@ -86,7 +87,7 @@ class BufferBase:
         self.num_envs, self.frame_stack, self.memory_limit = num_envs, frame_stack, memory_limit
         self.frame_shape = self._frame_shape()
         self.recorded = ""  # identifies the recorded data that fills the buffer; empty if none does
-        self.drawn = np.zeros(0, np.int64)  # (B,), items of the last batch
+        self.drawn = np.zeros(0, np.int64)  # items of the last batch, as `draw` returned them
 
     batch_size: int
     gives_next_actions = False  # whether batches have `next_actions`; True for algorithms that read them
@@ -139,15 +140,15 @@ class BufferBase:
         return np.where(actions.any(-1, keepdims=True), actions.argmax(-1, keepdims=True) + 1, 0).astype(np.float32)
 
     def draw(self) -> Array:
-        """Return the items (B,) of the next batch, drawn with the buffer's own generator."""
+        """Return B items for the next batch, drawn with the buffer's own generator: (B,), or (B, 2) for sequences."""
         raise NotImplementedError
 
     def batch_of(self, items: Array) -> Batch:
-        """Return the batch of these items (B,)."""
+        """Return the batch of these items, which `draw` returned."""
         raise NotImplementedError
 
     def importance_weights(self, items: Array) -> Array | None:
-        """Return the importance weights (B,) of drawn items; None if all weigh the same."""
+        """Return the importance weights (B,) of items that `draw` returned; None if all weigh the same."""
         return None
 
     def update_priorities(self, batch: Batch, td_error: torch.Tensor) -> None:
