@@ -79,14 +79,20 @@ class Interaction:
         self.num_dropped = 0  # episodes that were lost because their environment crashed
 
     def step(self, explore_at_random: bool) -> int:
-        """Act once in every environment, and return the number of environment steps taken."""
+        """Act once in every environment, and return the number of environment steps taken.
+
+        After an error, the next call starts new episodes.
+        """
         try:
             if self.over.any():
                 self._start()
             actions = self._choose(explore_at_random)
             result = self.environments.step(actions)
-        except EnvironmentFault as fault:
-            raise fault.in_run(self.num_steps) from fault.cause
+        except UserError as error:
+            self.truncate()  # other environments may have stepped, and the results of these steps are lost
+            if isinstance(error, EnvironmentFault):
+                raise error.in_run(self.num_steps) from error.cause
+            raise
         for number in range(self.num_envs):
             if result.crashed[number]:
                 self._drop(number, result.observations[number])

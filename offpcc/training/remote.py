@@ -140,7 +140,7 @@ class _Player:
         """See `Store.drop`; an environment in this process loses no episode."""
 
     def truncate(self, env: int) -> None:
-        """See `Store.truncate`; nothing truncates these episodes."""
+        """See `Store.truncate`; the learner cuts an episode where the next one begins."""
 
 
 @contextlib.contextmanager

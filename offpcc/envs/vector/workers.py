@@ -282,19 +282,25 @@ class WorkerEnvironments(Environments):
         for number, what in given.items():
             self.workers[number].send(command, what)
         started = time.monotonic()
-        answers = {}
+        answers: dict[int, Any] = {}
+        faults: list[UserError] = []  # raised after all answers are read, so that none is taken for a later one
         for number, what in given.items():
             timeout = self.timeout if command in ("reset", "step", "restore") else None
             if timeout is not None and command == "restore":
                 timeout *= 2 + len(what["actions"] if what["actions"] is not None else ())  # it may reset twice
             left = None if timeout is None else max(started + timeout - time.monotonic(), 0.0)
             try:
-                answers[number] = self.workers[number].answer(left)
-            except DeadWorkerError as death:
-                self._restart(number, death)
-            else:
-                if command == "step":
-                    self.has_answered(number)
+                try:
+                    answers[number] = self.workers[number].answer(left)
+                except DeadWorkerError as death:
+                    self._restart(number, death)
+                else:
+                    if command == "step":
+                        self.has_answered(number)
+            except UserError as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
         return answers
 
     def has_answered(self, number: int) -> None:

@@ -118,6 +118,40 @@ def test_what_is_raised_there_is_told_as_it_is_here(workers):
     assert "ValueError: too far\nand more of it" in str(raised.value.__cause__)
 
 
+class RaisesOnce(Raises):
+    """Raises in its first episode alone, if it is of that seed."""
+
+    def __init__(self, seed):
+        self.doomed = seed
+
+    def reset(self, *, seed=None, options=None):
+        self.at = 4 if seed == self.doomed else None
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("kind", [LocalEnvironments, WorkerEnvironments])
+@pytest.mark.parametrize("store", [RecurrentReplayBuffer, ReplayBuffer])
+def test_no_wrong_transition_is_stored_after_an_error_that_a_script_catches(kind, store):
+    """In a step in which other environments took theirs, before and after the one that raised."""
+    environments = kind(functools.partial(RaisesOnce, SEEDS[1]), SEEDS)
+    buffer = store(Walk.observation_space, Walk.action_space, num_envs=3)
+    interaction = Interaction(environments, AtRandom(), buffer, seed=5)
+    with pytest.raises(EnvironmentFault, match="too far"):
+        steps(interaction, 4)
+    steps(interaction, 30)
+    environments.close()
+    if store is ReplayBuffer:
+        batch = buffer.sample()
+        before, after, rewards = batch.observations[:, 0], batch.observations[:, 1], batch.rewards[:, 0, 0]
+        assert len(buffer) == 3 * 3 + 3 * 30
+        assert (after[:, 1] == before[:, 1] + 1).all() and (rewards == after[:, 0]).all()
+        return
+    assert sorted(len(episode.actions) for episode in buffer.episodes) == [3] * 3 + [10] * 9
+    for episode in buffer.episodes:
+        frames = episode.frames.reshape(-1, 2)
+        assert frames[:, 1].tolist() == list(range(len(frames))) and (episode.rewards[:, 0] == frames[1:, 0]).all()
+
+
 @pytest.mark.parametrize("env", [Interrupts, Leaves])
 def test_one_that_would_end_the_program_is_told_without_a_traceback(workers, capfd, env):
     interaction = workers(env)
