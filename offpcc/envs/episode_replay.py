@@ -11,6 +11,8 @@ import numpy as np
 from offpcc.envs.aliases import Array, Info
 from offpcc.utils.rng import generator_state, set_generator_state
 
+BLOCK = 1_000  # actions; one array takes less memory than many small ones
+
 
 class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
     """Wrapper that records what is needed to repeat the current episode, and repeats it on request.
@@ -23,10 +25,14 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
     Args:
         env: An environment whose observations and actions are arrays.
         seed: Seed of the first reset; later resets continue with the environment's own generator.
+
+    Attributes:
+        records_actions: Whether actions are recorded. Without them, no snapshot can be restored.
     """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         gym.Wrapper.__init__(self, env)
+        self.records_actions = True
         self._seed = seed
         self._num_episodes = 0
         self._start: Info | None = None  # the generator's state before this episode's reset
@@ -37,7 +43,8 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         self._start = self._generator() if self._num_episodes else None
         observation, info = self.env.reset(seed=None if self._num_episodes else self._seed, options=options)
         self._num_episodes += 1
-        self._actions: list[Array] = []
+        self._blocks: list[Array] = []  # of `BLOCK` actions each
+        self._newest: list[Array] = []  # the actions since then
         self._checksum, self._of_rewards = checksum(observation), 0
         self._is_over = False
         return observation, info
@@ -45,7 +52,11 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
     def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Take an environment step and record it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._actions.append(np.array(action))
+        if self.records_actions:
+            self._newest.append(np.array(action))
+        if len(self._newest) == BLOCK:
+            self._blocks.append(np.stack(self._newest))
+            self._newest = []
         self._checksum = checksum(observation, self._checksum)
         self._of_rewards = checksum(np.float64(reward), self._of_rewards)
         self._is_over = bool(terminated or truncated)
@@ -59,11 +70,13 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         """Return the state for `restore`: plain data and an array of actions. None before the first reset."""
         if not self._num_episodes:
             return None
+        actions = [*self._blocks, *([np.stack(self._newest)] if self._newest else [])]
         return {
             "seed": self._seed,
             "num_episodes": self._num_episodes,
             "start": self._start,
-            "actions": np.stack(self._actions) if self._actions else None,
+            "actions": np.concatenate(actions) if actions else None,
+            "has_actions": self.records_actions,
             "checksum": self._checksum,
             "checksum_of_rewards": self._of_rewards,
             "is_over": self._is_over,

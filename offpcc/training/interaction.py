@@ -201,9 +201,10 @@ class Interaction:
         self.returns = np.array(state["returns"])
         self.truncate()
         self.environments.begin_anew(self.num_steps)
+        verb = "was" if self.environments.replay_on_resume else "is"
         steps = f" after {' and '.join(map(str, unfinished))} steps" if unfinished else ""
         return (
-            f"this resume is not exact: environments.replay_on_resume is False, so unfinished episodes are "
+            f"this resume is not exact: environments.replay_on_resume {verb} False, so unfinished episodes are "
             f"truncated{steps}, and new ones begin"
         )
 
@@ -215,7 +216,8 @@ class Interaction:
         self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
         if state["actions"] is None:  # no step was taken before the checkpoint
             return None
-        if not self.environments.replay_on_resume:
+        has_actions = all(note is None or note.get("has_actions", True) for note in state["notes"])
+        if not (self.environments.replay_on_resume and has_actions):
             return self._begin_anew(state)
         if None in state["notes"]:  # saved after such a resume, before an episode began
             self._begin_anew(state)

@@ -106,6 +106,7 @@ class _Player:
         self.algorithm.privileged, self.algorithm.noise_scale = policy.privileged, policy.noise_scale
         self.version = task.version
         played = LocalEnvironments.around(host.env)
+        played.replay_on_resume = False
         self.interaction = Interaction(played, self.algorithm, self, task.seed, task.longest_episode)
         self.interaction.learns_of_lives = False  # the learner counts episodes by the terminations that it gets
         self.taken: list[Any] = []

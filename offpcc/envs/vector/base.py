@@ -58,7 +58,7 @@ class Environments:
     """
 
     loses_episodes = False  # whether an environment may crash and be restarted
-    replay_on_resume = True  # whether a resumed run calls `restore`, which repeats the recorded actions
+    replay_on_resume = True  # whether actions are recorded, and a resumed run calls `restore`, which repeats them
 
     def __init__(self, make_env: MakeEnv, seeds: Sequence[int]) -> None:
         self.make_env, self.seeds, self.num_envs = make_env, list(seeds), len(seeds)
@@ -85,7 +85,7 @@ class Environments:
     def start(self, over: np.ndarray, observations: Observations) -> None:
         """Start an episode where one is over, and write its first observation into `observations`."""
         numbers = np.flatnonzero(over).tolist()
-        firsts = self._ask("reset", dict.fromkeys(numbers))
+        firsts = self._ask("reset", dict.fromkeys(numbers, self.replay_on_resume))
         for number in numbers:
             observations[number] = np.array(firsts.get(number, self._firsts[number]))
         self._lost[over] = False
@@ -144,8 +144,12 @@ class Environments:
 
 
 def answer(env: EpisodeReplay, command: str, given: Any) -> Any:
-    """Run a command in one environment: reset, step, snapshot, restore or begin_anew."""
+    """Run a command in one environment: reset, step, snapshot, restore or begin_anew.
+
+    Its argument for "reset" is whether to record the episode's actions.
+    """
     if command == "reset":
+        env.records_actions = given
         return env.reset()[0]
     if command == "step":
         *result, info = env.step(given)

@@ -96,8 +96,8 @@ def environments(
             environments above it, because each process imports the script again. A resumed run restores an
             environment's own generator, but not a process's global generators.
         replay_on_resume: whether a resumed run restores its unfinished episodes by repeating all their actions, so that
-            it continues exactly. On a real machine, these actions would run blindly. With False, the unfinished
-            episodes end as truncated, and new ones begin.
+            it continues exactly. On a real machine, these actions would run blindly. With False, no actions are
+            recorded, the unfinished episodes end as truncated, and new ones begin.
         shared_with_tests: whether test episodes use the environment that the agent learns in, so that there is never a
             second one. Use this for a real machine. The current training episode is truncated before each test. Tests
             run one after another, and no video is recorded at the end of the run.

@@ -312,7 +312,7 @@ class WorkerEnvironments(Environments):
         worker = self.replace(number, death)
         try:
             worker.answer()
-            worker.send("reset")
+            worker.send("reset", self.replay_on_resume)
             self._firsts[number] = worker.answer(self.timeout)
         except DeadWorkerError as another:
             self._restart(number, another)

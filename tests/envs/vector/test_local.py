@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from peaks import with_peak
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.envs.episode_replay import EpisodeReplay
+from offpcc.envs.episode_replay import BLOCK, EpisodeReplay
 from offpcc.envs.make import make
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed, environments
 from offpcc.envs.vector.workers import serve_host
@@ -367,6 +368,31 @@ def test_stacked_frames_are_stored_once(monkeypatch):
     sampled = learner.buffer.sample().observations[:, 0].numpy()
     assert sampled.shape[1:] == (3, 40, 40)
     assert all(observation.tobytes() in pushed for observation in sampled)
+
+
+class Endless(Wander):
+    def step(self, action):
+        observation, reward, *_ = super().step(action)
+        return observation, reward, False, False, {}
+
+
+def test_actions_of_a_long_episode_take_little_more_than_their_numbers():
+    """With an array for each action, it was a megabyte."""
+
+    def play():
+        env = EpisodeReplay(Endless(), seed=4)
+        env.reset()
+        for number in range(8 * BLOCK + 3):
+            env.step(np.array([number], np.float32))
+        return env
+
+    env, peak = with_peak(play)
+    assert peak < 500 * BLOCK
+    saved = env.snapshot()
+    assert saved["actions"].tolist() == [[number] for number in range(8 * BLOCK + 3)]
+    assert EpisodeReplay(Endless(), seed=4).restore(saved)[2]
+    env.reset()
+    assert env.snapshot()["actions"] is None
 
 
 def test_recall_tells_where_it_is_repeated_from():

@@ -314,7 +314,7 @@ def is_running(pid):
 def test_the_replay_of_an_episode_has_a_time_limit(workers, capsys):
     """It hangs there, because each step of it is slow."""
     environments = workers(Walk, seeds=SEEDS[:1], timeout=0.2).environments
-    environments._ask("reset", {0: None})
+    environments._ask("reset", {0: True})
     environments._ask("step", {0: Walk.action_space.sample()})
     snapshot = environments.snapshot()
     slow = workers(SlowWalk, seeds=SEEDS[:1], timeout=0.2).environments
