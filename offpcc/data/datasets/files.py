@@ -460,9 +460,9 @@ class NPZArrays:
 
 
 class NPZColumn:
-    """An array in an NPZ file. Rows must be read once and in order, so the whole array is never in memory.
+    """An array in an NPZ file. Rows must be read in order, so the whole array is never in memory.
 
-    An array in Fortran order is read as a whole when its first rows are accessed.
+    Row 0 begins a new pass. An array in Fortran order is read as a whole when its first rows are accessed.
     """
 
     def __init__(self, archive: zipfile.ZipFile, item: zipfile.ZipInfo, what: str, path: Path) -> None:
@@ -471,6 +471,7 @@ class NPZColumn:
         try:
             self.file = archive.open(item)
             self.shape, self.by_columns, self.dtype = npy_header(self.file)
+            self.start = self.file.tell()
         except DAMAGE as error:
             raise UserError(f"{what} cannot be read ({first_line(error)}); write the file by numpy.savez") from None
         self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
@@ -490,10 +491,13 @@ class NPZColumn:
             self._whole = None if rows.stop >= self.shape[0] else numbers  # free it with the last rows
             return numbers[rows]
         start, stop, _ = rows.indices(self.shape[0])
+        if start == 0:
+            self.file.seek(self.start)
         return self._next((stop - start, *self.shape[1:]))
 
     def whole(self) -> Array:
-        """Read the whole array. Only valid before any rows were read."""
+        """Read the whole array."""
+        self.file.seek(self.start)
         numbers = self._next(self.shape[::-1] if self.by_columns else self.shape)
         return numbers.T if self.by_columns else numbers
 

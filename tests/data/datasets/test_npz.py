@@ -8,6 +8,7 @@ import pytest
 from peaks import with_peak
 
 from offpcc.data.datasets import files
+from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.files import read_dataset_file
 from offpcc.data.datasets.load import raw_arrays
 from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
@@ -36,6 +37,23 @@ def test_what_stands_beside_the_steps_is_read(tmp_path, order, save):
     raw = raw_arrays(tmp_path / "data.npz")
     assert np.array_equal(raw["infos/qpos"], numbers)
     raw["infos/qpos"] -= 1
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_time_limit_that_the_user_gives_counts_from_jumps(tmp_path, monkeypatch, order, save):
+    """Next observations are read for jumps, then for the ends of episodes."""
+    monkeypatch.setattr("offpcc.data.datasets.columns.BLOCK_BYTES", 2**10)  # several blocks
+    observations = np.arange(200, dtype=np.float32).reshape(100, 2)
+    following = observations + 2.0
+    following[14] += 0.5  # an episode ended after 15 steps
+    arrays = {"next_observations": following, "observations": observations, "actions": np.zeros((100, 1))}
+    arrays |= {"rewards": np.zeros(100), "terminals": np.zeros(100, bool)}
+    save(tmp_path / "data.npz", **{name: np.asarray(array, order=order) for name, array in arrays.items()})
+    data = read_dataset_file(tmp_path / "data.npz", max_episode_steps=20)
+    wanted = Dataset.from_arrays(**arrays, max_episode_steps=20)
+    assert data.stops.tolist() == wanted.stops.tolist() == [15, 35, 55, 75, 95, 100]
+    assert np.array_equal(data.final_observations, wanted.final_observations)
 
 
 def test_objects_among_metadata_are_refused(tmp_path):
