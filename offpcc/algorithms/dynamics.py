@@ -346,7 +346,8 @@ class DynamicsModel(nn.Module):
             given.append(array.reshape(len(array), self.history, dim))
         if self.action_range is not None:
             low, high = (np.asarray(bound, np.float32) for bound in self.action_range)
-            given[1] = 2.0 * (given[1] - low) / (high - low) - 1.0
+            given[1] = 2.0 * (given[1] - low) / np.where(low < high, high - low, np.float32(1.0)) - 1.0
+            given[1][..., low == high] = 0.0  # as in the data; see `in_units`
         is_seed = isinstance(generator, int) and not isinstance(generator, bool) and generator >= 0
         if generator is not None and not is_seed and not isinstance(generator, torch.Generator):
             raise UserError(f"generator is {format_value(generator)}; give a torch.Generator, or a seed from 0 on")

@@ -33,17 +33,21 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
             f"{name}: actions have {num_actions} numbers, but their bounds (action_range, or those of the "
             f"environment) have {max(low.size, high.size)}; give one number, or as many as actions have"
         )
-    if not (low < high).all():
+    if not ((low <= high).all() and (low < high).any()):  # a component whose bounds are equal never changes
         raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
     return np.broadcast_to(low, num_actions), np.broadcast_to(high, num_actions)
 
 
 def in_units(actions: Array, bounds: tuple[Array, Array] | None) -> Array:
-    """Return a new array of actions, with `bounds` scaled to -1 and 1. Actions outside are not clipped."""
+    """Return a new array of actions, with `bounds` scaled to -1 and 1. Actions outside are not clipped.
+
+    A component whose bounds are equal becomes 0.
+    """
     if bounds is None:
         return actions.copy()
     low, high = bounds
-    scaled: Array = 2.0 * (actions - low) / (high - low) - 1.0
+    scaled: Array = 2.0 * (actions - low) / np.where(low < high, high - low, np.float32(1.0)) - 1.0
+    scaled[..., low == high] = 0.0
     return scaled
 
 

@@ -82,7 +82,7 @@ def action_range(metadata: Mapping[str, Any], name: str) -> Range | None:
     for key, bound in zip(ACTION_KEYS, (low, high), strict=True):
         if bound.ndim > 1 or not bound.size or not np.isfinite(bound).all():
             raise _fault(metadata, key, name, f"is {_format(bound)}, not one finite number per action dimension")
-    if low.size != high.size or not (low < high).all():
+    if low.size != high.size or not ((low <= high).all() and (low < high).any()):
         raise _fault(
             metadata, "action_low", name, f"is {_format(low)}, which is not below action_high, {_format(high)}"
         )

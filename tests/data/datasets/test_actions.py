@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from recordings import recorded
 
+from offpcc.data import load_dataset
 from offpcc.data.datasets import columns
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.utils.errors import UserError
@@ -56,7 +57,21 @@ def test_each_number_has_bounds_of_its_own():
     assert rows(data(actions), ([-2, 0], [2, 10]))[:2] == [[-1, -1], [1, 1]]
 
 
-@pytest.mark.parametrize("bounds", [(1, -1), (0, np.inf), ([-1, -1, -1], [1, 1, 1]), 3.0, ("a", "b"), (1, 2, 3)])
+def test_a_component_that_never_changes_is_zero(tmp_path):
+    actions = [[-2.0, 3.0], [2.0, 3.0], [0.0, 3.0], [3.0, 3.0]]
+    bounds = np.array([-2.0, 3.0]), np.array([2.0, 3.0])
+    made = data(actions, action_range=bounds)
+    assert rows(made)[:3] == rows(data(actions), bounds)[:3] == [[-1, 0], [1, 0], [0, 0]]
+    assert told(made)["clipped"].startswith("1 of 4 actions lie outside [-2, 2], [3, 3], up to 3,")
+    made.save(tmp_path / "data.hdf5")
+    loaded = load_dataset(tmp_path / "data.hdf5")
+    assert [bound.tolist() for bound in loaded.action_range] == [[-2, 3], [2, 3]]
+    assert rows(loaded) == rows(made)
+
+
+@pytest.mark.parametrize(
+    "bounds", [(1, 1), ([1, 2], [1, 2]), (1, -1), (0, np.inf), ([-1, -1, -1], [1, 1, 1]), 3.0, ("a", "b"), (1, 2, 3)]
+)
 def test_bounds_that_do_not_fit_are_refused(bounds):
     two = recorded(actions=np.zeros((6, 2)))
     for use in (

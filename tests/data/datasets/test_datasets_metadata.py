@@ -68,6 +68,7 @@ def test_what_is_no_text_of_reasonable_length_is_refused(key, read, told):
         (-1, np.int64(3), (-1, 3)),
         (np.float64([-1, 0]), np.float32([1, 2]), ([-1, 0], [1, 2])),
         (np.float32(-1), [1.0], (-1, [1])),
+        ([-1, 0], [1, 0], ([-1, 0], [1, 0])),  # the second component never changes
     ],
 )
 def test_the_range_of_actions(low, high, expected):
@@ -93,7 +94,9 @@ def test_bounds_that_are_none_are_refused(key, other, right, wrong):
     assert len(told.value.message) < 250
 
 
-@pytest.mark.parametrize("low, high", [(1, 1), (1, -1), ([-1, 2], [1, 1]), ([-1, -1], [1, 1, 1]), (1, 1 + 1e-12)])
+@pytest.mark.parametrize(
+    "low, high", [(1, 1), ([1, 2], [1, 2]), (1, -1), ([-1, 2], [1, 1]), ([-1, -1], [1, 1, 1]), (1, 1 + 1e-12)]
+)
 def test_bounds_of_no_box_are_refused(low, high):
     with pytest.raises(UserError, match=r"mine: metadata/action_low is .*, which is not below action_high, "):
         action_range({"action_low": low, "action_high": high}, "mine")

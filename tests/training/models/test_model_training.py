@@ -264,6 +264,12 @@ def test_actions_are_in_the_units_of_the_recording():
     plain = model.step(x, u).next_observations
     model.action_range = (np.array([-2.0, -2.0]), np.array([2.0, 2.0]))
     np.testing.assert_allclose(model.step(x, 2 * u).next_observations, plain, rtol=1e-6)
+    model.action_range = (np.array([-1.0, 3.0]), np.array([1.0, 3.0]))  # the second component never changes
+    u[0, 1] = 0.0
+    plain = model.step(x, u, 0).next_observations
+    assert np.isfinite(plain).all()
+    u[0, 1] = 3.0
+    assert np.array_equal(model.step(x, u, 0).next_observations, plain)
 
 
 def test_imagined_observations_stay_within_the_range_of_the_data():
