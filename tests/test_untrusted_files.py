@@ -1,4 +1,4 @@
-"""Files that came from anywhere: nothing in them is executed or imported, and no size in them is believed."""
+"""Files that came from anywhere: nothing in them is executed or imported, and no size beyond them is believed."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """Reading of data files: HDF5 in D4RL's format or in d3rlpy's, and NPZ with D4RL's keys.
 
-A file may be damaged, or come from somebody else. So nothing in it is executed, no other file is read, sizes are
-checked before memory is allocated, and every fault is one `UserError`.
+A file may be damaged, or come from somebody else. So nothing in it is executed, no other file is read, declared sizes
+are checked before memory is allocated, and every fault is one `UserError`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,6 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
 # A declared size is suspicious if it exceeds both this many bytes and this many times the file's size. Deflate
 # compresses by a factor of about 1,000 at most, so the file is damaged or malicious.
 SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
-LZF_FACTOR = 88  # 3 bytes become 264 at most
 SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # the most names, and characters per name, in messages
 MOST_NAMES = 10_000  # the most names in a file: D4RL's files have 20, with a policy's weights 100
 MOST_LETTERS = 1_000  # of a name with its groups; names below a group repeat its name, so long ones multiply
@@ -249,7 +248,6 @@ class HDF5Arrays:
                 f"{self.path}: {key} is of a type that arrays cannot hold ({error}); write it as numbers"
             ) from None
         check_declared(declared, item.shape, key, self.path)
-        check_chunks(item, f"{self.path}: {key}")
         column: Column = item
         return column
 
@@ -268,7 +266,6 @@ class HDF5Arrays:
             )
         check_declared(declared_bytes(item), item.shape, what, self.path)
         check_fits(declared_bytes(item), f"{self.path}: {what}", most_bytes)
-        check_chunks(item, f"{self.path}: {what}")
         value = self.file.attrs[name] if is_attribute else item[()]
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
@@ -336,74 +333,6 @@ def declared_bytes(item: Any) -> int:
     """
     numbers = max(math.prod(item.shape or ()), math.prod(getattr(item, "chunks", None) or ()))
     return int(numbers * item.dtype.itemsize)
-
-
-def check_chunks(item: Any, what: str) -> None:
-    """Raise if a compressed chunk decompresses to more than the chunk size. HDF5 itself would not limit the memory.
-
-    Only chunks that could become large are tried. The decompressed content is discarded.
-    """
-    if getattr(item, "chunks", None) is None or not hasattr(item.id, "chunk_iter"):
-        return
-    properties = item.id.get_create_plist()
-    filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
-    used = [code for code in filters if code in (h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF)]
-    if len(used) > 1:
-        raise UserError(f"{what} is compressed twice; compress it once, or not at all")
-    if not used:
-        return
-    is_lzf = used[0] == h5py.h5z.FILTER_LZF
-    name, factor = ("lzf", LZF_FACTOR) if is_lzf else ("gzip", SUSPICIOUS_FACTOR)
-    if [code for code in filters if code != h5py.h5z.FILTER_FLETCHER32][-1] != used[0]:
-        raise UserError(
-            f"{what} has another filter after {name}, so its size cannot be checked; write it with {name} last"
-        )
-    index = filters.index(used[0])
-    size, large, unknown = math.prod(item.chunks) * item.dtype.itemsize, [], []
-
-    def check_batch(chunk: Any) -> None:
-        if chunk.filter_mask >> len(filters):
-            unknown.append(chunk.filter_mask)
-        # Each bit leaves out one filter: HDF5 decompresses the chunk unless the compression's own bit is set.
-        if not chunk.filter_mask >> index & 1 and chunk.size * factor > SUSPICIOUS_BYTES:
-            large.append(chunk.chunk_offset)
-
-    item.id.chunk_iter(check_batch)
-    if unknown:
-        raise UserError(
-            f"{what} has a chunk whose filter mask {unknown[0]:#x} leaves out more filters than the {len(filters)} of "
-            f"the array; the file is damaged; fetch or write it again"
-        )
-    measure = _lzf_bytes if is_lzf else _deflated_bytes
-    for offset in large:
-        if measure(item.id.read_direct_chunk(offset)[1], size) > size:
-            raise UserError(
-                f"{what} has a compressed chunk that becomes larger than the {size:,} bytes of a chunk; the file is "
-                f"damaged; fetch or write it again"
-            )
-
-
-def _deflated_bytes(content: bytes, most: int) -> int:
-    """Return how many bytes deflated content becomes. Stops once it is more than `most`."""
-    opener, size = zlib.decompressobj(), 0
-    while content and not opener.eof and size <= most:
-        size += len(opener.decompress(content, 2**20))
-        content = opener.unconsumed_tail
-    return size
-
-
-def _lzf_bytes(content: bytes, most: int) -> int:
-    """Return how many bytes LZF content becomes. Stops once it is more than `most`."""
-    at = size = 0
-    while at < len(content) and size <= most:
-        control = content[at]
-        if control < 32:  # as many bytes and one follow, to be copied
-            at, size = at + control + 2, size + control + 1
-        else:  # a repetition, whose upper 3 bits hold the length; 7 means that the next byte adds to it
-            is_long = control >> 5 == 7
-            size += (control >> 5) + (content[at + 1] if is_long else 0) + 2
-            at += 2 + is_long
-    return size
 
 
 # NPZ ----------------------------------------------------------------------------------------------------------------

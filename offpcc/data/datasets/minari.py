@@ -14,7 +14,7 @@ from gymnasium import spaces
 from offpcc.core import entries_of
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.files import DAMAGE, check_chunks, check_declared, declared_bytes, names_in, own_item
+from offpcc.data.datasets.files import DAMAGE, check_declared, declared_bytes, names_in, own_item
 from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError
@@ -123,8 +123,6 @@ def _check_file(path: Path) -> None:
         for name in names_in(file, path, most=None):  # there is a group for each episode
             item = own_item(file, name, path)
             check_declared(declared_bytes(item), item.shape or (), name, path)
-            if isinstance(item, h5py.Dataset):
-                check_chunks(item, f"{path}: {name}")
 
 
 def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
