@@ -106,15 +106,15 @@ def ranking(policies: Sequence[Evaluated]) -> list[Evaluated]:
 
 
 def metrics(policies: Sequence[Evaluated]) -> dict[str, float | None]:
-    """Return how well values agree with discounted returns; None where it is not defined."""
-    values = [one.estimate.value for one in policies]
-    returns = [one.played.discounted for one in policies if one.played is not None]
-    if not returns:
+    """Return how well values agree with discounted returns, over played policies; None where it is not defined."""
+    pairs = [(one.estimate.value, one.played.discounted) for one in policies if one.played is not None]
+    if not pairs:
         return {}
+    values, returns = map(list, zip(*pairs, strict=True))
     found = {"mean_absolute_error": float(np.mean(np.abs(np.array(values) - returns)))}
-    if len(policies) > 1:
+    if len(pairs) > 1:
         found["rank_correlation"] = rank_correlation(values, returns)
-        found |= {f"regret@{k}": regret_at(k, values, returns) for k in MOST_CHOSEN if k < len(policies)}
+        found |= {f"regret@{k}": regret_at(k, values, returns) for k in MOST_CHOSEN if k < len(pairs)}
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 
 

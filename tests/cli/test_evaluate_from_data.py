@@ -97,10 +97,19 @@ def test_agents_with_discrete_actions(launch, tmp_path):
         assert one["interval"]["low"] < one["value"] < one["interval"]["high"] and one["played"]["undiscounted"] > 0.0
 
 
-def test_metrics_that_are_not_defined_are_none():
-    def evaluated(value, discounted):
-        return Evaluated(None, "e", ValueEstimate(np.full(3, value), 0.9, 1), Played(5, discounted, 0.0, 0.0))
+def evaluated(value, discounted):
+    played = None if discounted is None else Played(5, discounted, 0.0, 0.0)
+    return Evaluated(None, "e", ValueEstimate(np.full(3, value), 0.9, 1), played)
 
+
+def test_metrics_count_played_policies_only():
+    played = [evaluated(1.0, 4.0), evaluated(2.0, 6.0)]
+    assert metrics([evaluated(9.0, None), *played]) == metrics(played)
+    assert metrics([evaluated(9.0, None), played[0]]) == {"mean_absolute_error": 3.0}
+    assert metrics([evaluated(9.0, None)]) == {}
+
+
+def test_metrics_that_are_not_defined_are_none():
     assert metrics([evaluated(1.0, 4.0)]) == {"mean_absolute_error": 3.0}
     found = metrics([evaluated(1.0, 4.0), evaluated(2.0, 4.0)])
     assert found == {"mean_absolute_error": 2.5, "rank_correlation": None, "regret@1": None}
