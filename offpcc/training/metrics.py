@@ -117,10 +117,10 @@ class Loop:
         self.pending_updates, self.updating, self.stats = 0.0, False, AverageStats()
 
     def note_test(self, test_return: float | None) -> None:
-        """Set `best_return` and `is_best` by the mean return of a test; None leaves them as they are."""
-        if test_return is not None:
-            is_better = self.best_return is None or test_return > self.best_return
-            self.is_best = is_better and not math.isnan(test_return)
+        """Set `best_return` and `is_best` by the mean return of a test; None for an epoch without a test."""
+        self.is_best = False
+        if test_return is not None and not math.isnan(test_return):
+            self.is_best = self.best_return is None or test_return > self.best_return
             self.best_return = test_return if self.is_best else self.best_return
 
     def last_tests_reach(self, level: float, number: int) -> bool:

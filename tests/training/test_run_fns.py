@@ -249,21 +249,22 @@ def test_tests_decide_the_best_and_when_to_stop():
     assert (loop.epoch, loop.stopped, loop.is_best) == (5, False, False)
 
 
-def test_a_test_return_that_is_no_number_is_never_the_best():
+def test_an_epoch_is_the_best_only_by_a_test_with_a_number():
     class Tests(Evaluation):
         def run(self, *_):
-            return [EpisodeResult(returns.pop(0), 1)]
+            test_return = returns.pop(0)
+            return [] if test_return is None else [EpisodeResult(test_return, 1)]
 
-    returns, best = [np.nan, 2.0, np.nan, 3.0], []
+    returns, best = [np.nan, 2.0, None, np.nan, 3.0], []
 
     class Best(Callback):
         def on_epoch(self, run):
             best.append((run.loop.is_best, run.loop.best_return))
 
     algorithm, buffer, interaction = parts()
-    arguments = {"num_epochs": 4, "num_steps_per_epoch": 10, "updates_per_step": 0, "callbacks": [Best()]}
+    arguments = {"num_epochs": 5, "num_steps_per_epoch": 10, "updates_per_step": 0, "callbacks": [Best()]}
     train(algorithm, buffer, interaction, Tests(Counting), Recorder(), **arguments)
-    assert best == [(False, None), (True, 2.0), (False, 2.0), (True, 3.0)]
+    assert best == [(False, None), (True, 2.0), (False, 2.0), (False, 2.0), (True, 3.0)]
 
 
 def test_without_an_environment_the_loop_learns_from_the_buffer_alone():
