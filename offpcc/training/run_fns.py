@@ -132,6 +132,7 @@ def train(
         if warning := explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)):
             warn_of_data(warning)
     called = CallbackList(callbacks)
+    told = set[str]()  # names of values that are reported if they have no column
     run = Run(algorithm, buffer, interaction, tests, loop)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     called.on_start(run)
@@ -189,8 +190,8 @@ def train(
         names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
         names += called.columns
         row: dict[str, float | None] = {name: values.get(name) for name in names}
-        if loop.epoch == 1:
-            report_unnamed_stats(algorithm, [name for name in values if name not in names])
+        report_unnamed_stats(algorithm, [name for name in values if name not in {*names, *told}])
+        told.update(values)
         loop.note_test(row["test/return"])
         clock.latest(row)
         loop.rows.append(row)

@@ -1287,7 +1287,8 @@ def test_statistics_that_no_column_names_are_told(capsys):
             return {**super().inner_update(batch), "extra": torch.zeros(())}
 
     learner = offpcc.build(Drift, "TellingSAC", algorithm=SMALL)
-    learner.train(Loggers([]), num_epochs=2, updates_per_step=0.1, **SHORT)
+    learner.train(Loggers([]), num_epochs=3, updates_per_step=0.1, **{**SHORT, "update_after": 300})
+    assert [row["update/q"] is None for row in learner.loop.rows] == [True, False, False]
     err = capsys.readouterr().err
     assert err.count("TellingSAC returns the statistics extra, which its stat_names lacks") == 1
     learner = offpcc.build(Drift, "td3", algorithm=SMALL, buffer_class=offpcc.data.PrioritizedReplayBuffer)
