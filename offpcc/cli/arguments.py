@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offpcc.config.validation import MOST_ENVS, MOST_PARTS
+from offpcc.config.validation import LARGEST_SEED, MOST_ENVS, MOST_PARTS
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, shown
 
@@ -29,7 +29,7 @@ def whole_number(text: str, least: int, most: int, words: str = "") -> int:
     return int(text)
 
 
-run_id = functools.partial(whole_number, least=0, most=2**31 - 1)  # or a seed
+run_id = functools.partial(whole_number, least=0, most=LARGEST_SEED)  # or a seed
 positive = functools.partial(whole_number, least=1, most=2**63 - 1, words="above 0")
 num_envs = functools.partial(whole_number, least=1, most=MOST_ENVS)
 port = functools.partial(whole_number, least=1, most=65_535)

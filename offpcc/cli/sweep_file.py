@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.config import gin_files
-from offpcc.config.validation import is_number
+from offpcc.config.validation import LARGEST_SEED, is_number
 from offpcc.training.run_dir import path_part
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import shown
 
 KEYS = ["name", "env", "algo", "dataset", "config", "import", "seeds", "epochs", "gin", "grid", "random", "stop"]
-MOST_SEED = 2**31 - 1
 MANY, MOST = 100, 100_000  # runs: more than MANY need --yes, more than MOST are refused
 LONGEST = 60  # letters of the settings in a folder's name
 LARGEST = 2**20  # bytes
@@ -110,7 +109,7 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         raise UserError(f"{file}: there is no {missing}; add it")
     configs = _configs(file, table, algos)
     seeds = table.get("seeds", [1])
-    is_valid = isinstance(seeds, list) and all(_is_whole(one, 0, MOST_SEED) for one in seeds)
+    is_valid = isinstance(seeds, list) and all(_is_whole(one, 0, LARGEST_SEED) for one in seeds)
     if not is_valid or not seeds or len({*seeds}) < len(seeds):
         raise _fault(file, "seeds", seeds, "a list of different whole numbers from 0, such as [1, 2, 3]")
     epochs = table.get("epochs")

@@ -17,6 +17,7 @@ from offpcc.utils.errors import UserError, similar
 
 LARGEST_NUMBER = 1e38  # close to the largest float32
 LARGEST_COUNT = 2**63 - 1  # the largest int64
+LARGEST_SEED = 2**31 - 1  # NumPy's global generator takes no seed above 32 bits
 LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
 MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics
 MOST_ENVS = 16_384  # parallel environments
@@ -138,6 +139,7 @@ PositiveFraction = Annotated[float, above(0.0, 1.0)]
 Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
 PositiveInteger = Annotated[int, whole(1, LARGEST_COUNT)]
 NonnegativeInteger = Annotated[int, whole(0, LARGEST_COUNT)]
+Seed = Annotated[int, whole(0, LARGEST_SEED)]
 Size = Annotated[int, whole(1, LARGEST_SIZE)]
 NonnegativeSize = Annotated[int, whole(0, LARGEST_SIZE)]
 NumParts = Annotated[int, whole(1, MOST_PARTS)]

@@ -24,11 +24,7 @@ from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, declarations, explains_calls
-from offpcc.config.validation import (
-    Fraction,
-    NonnegativeInteger,
-    PositiveInteger,
-)
+from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, Seed
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.imagined import ImaginedBuffer
@@ -88,7 +84,7 @@ def build(
     env: str | EnvFunction | None,
     algo: str | type[ActorCritic],
     *,
-    seed: NonnegativeInteger | None = 0,
+    seed: Seed | None = 0,
     device: str | torch.device = "cpu",
     threads: PositiveInteger | None = 1,
     algorithm: Arguments | None = None,

@@ -31,6 +31,7 @@ from offpcc.config.validation import (
     PositiveInteger,
     PositiveNumber,
     Rule,
+    Seed,
     check_arguments,
     rules_of,
 )
@@ -241,7 +242,7 @@ class RunSpec:
         env: str | EnvFunction | None,
         algo: AnyAlgorithm,
         *,
-        seed: NonnegativeInteger | None = 0,
+        seed: Seed | None = 0,
         device: str | torch.device = "cpu",
         threads: PositiveInteger | None = 1,
         algorithm: Arguments | None = None,

@@ -1001,6 +1001,7 @@ WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", lr="fast"), "SAC.lr is 'fast'; it has to be a number"),
     (lambda it: offpcc.SAC("pendulum-v0", hidden_dims=64), "SAC.hidden_dims is 64; it has to be a list"),
     (lambda it: offpcc.SAC("pendulum-v0", seed="x"), "build.seed is 'x'; it has to be a whole number"),
+    (lambda it: SPEC(seed=2**31), "build.seed is 2147483648; it has to be 2,147,483,647 or less"),
     (lambda it: offpcc.SAC("pendulum-v0", buffer=5), "build.buffer is 5; it has to be a dictionary"),
     (lambda it: offpcc.SAC("pendulum-v0", environments=4), "build.environments is 4; it has to be a dictionary"),
     (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
