@@ -19,6 +19,7 @@ from offpcc.training.analysis.run_tables import (
     groups_with_numbers,
     labels_of,
     mean_over_runs,
+    summarize,
 )
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
@@ -87,18 +88,17 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
     (groups, missing), found = groups_with_numbers(folders, metric), []
     for group, name in zip(groups, labels_of(groups), strict=True):
         try:
-            num_runs, (steps, mean, std), _ = mean_over_runs(str(group), group.runs, metric)
+            means = mean_over_runs(str(group), group.runs, metric)
         except NoRunsError as error:
             missing.append(error)
             continue
-        at = int(steps[-1])
-        summary = Summary(group.environment, name, num_runs, float(mean[-1]), float(std[-1]), at, at)
+        summary, (steps, mean, std) = summarize(group.environment, name, means), means.curve
         references = references_of(group) if metric == RETURN else None
         if references is not None:
             low, high = references
             mean, std = 100.0 * (mean - low) / (high - low), 100.0 * std / (high - low)
         curve = Curve(steps, averaged(mean, average), averaged(std, average))
-        found.append(Line(group, name, num_runs, curve, references is not None, summary))
+        found.append(Line(group, name, means.num_runs, curve, references is not None, summary))
     if not found:
         raise missing[0]
     return found

@@ -23,6 +23,7 @@ from offpcc.training.analysis.run_tables import (
     labels_of,
     mean_over_runs,
     read_progress,
+    summarize,
 )
 from offpcc.training.online import switch_of
 from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
@@ -129,7 +130,8 @@ def plot_runs(
         axes_of[environment].set(xlabel=OFFLINE_STEPS)
     styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
     summaries = []
-    for group, name, (num_runs, curve, beyond) in means:
+    for group, name, found in means:
+        num_runs, curve, beyond = found
         axes = axes_of[group.environment]
         color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
         label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
@@ -141,9 +143,7 @@ def plot_runs(
         for rest in beyond:
             axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
         _draw(axes, curve, color, linestyle=line_style, label=label)
-        steps, mean, std = int(curve.steps[-1]), float(curve.mean[-1]), float(curve.std[-1])
-        longest = max([steps, *(int(rest.steps[-1]) for rest in beyond)])
-        summaries.append(Summary(group.environment, name, num_runs, mean, std, steps, longest))
+        summaries.append(summarize(group.environment, name, found))
     save_figure(figure, file)
     return summaries
 

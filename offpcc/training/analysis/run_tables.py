@@ -212,6 +212,13 @@ class Summary(NamedTuple):
     longest: int
 
 
+def summarize(environment: str, label: str, found: Mean) -> Summary:
+    """Return the final result of the runs of a group."""
+    steps, mean, std = (column[-1] for column in found.curve)
+    longest = max([int(steps), *(int(rest.steps[-1]) for rest in found.beyond)])
+    return Summary(environment, label, found.num_runs, float(mean), float(std), int(steps), longest)
+
+
 class RunGroup(NamedTuple):
     """Runs in the folder of one algorithm with equal settings."""
 

@@ -80,6 +80,14 @@ def test_final_results_have_a_point_with_an_interval_for_each_algorithm(results,
     assert (bc.lines[0].get_ydata().tolist(), bc.lines[2]) == ([600.0], ())
 
 
+def test_a_grid_tells_the_end_of_the_longest_run(tmp_path):
+    for run_id, returns in ((1, [1.0, 2.0]), (2, [3.0, 4.0, 5.0])):
+        write_run(tmp_path / "results" / "pendulum-v0" / "sac" / str(run_id), returns)
+    for grid in (True, False):
+        [summary] = offpcc.plot(tmp_path / "results", tmp_path / "a.png", grid=grid)
+        assert (summary.final_mean, summary.steps, summary.longest) == (3.0, 2000, 3000)
+
+
 def test_a_moving_average_has_the_values_before_it(results, figure, tmp_path):
     np.testing.assert_allclose(averaged(np.array([1.0, 3.0, 8.0, 1.0]), 2), [1.0, 2.0, 5.5, 4.5])
     np.testing.assert_allclose(averaged(np.array([1.0, 3.0]), 10), [1.0, 2.0])
