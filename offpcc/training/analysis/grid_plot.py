@@ -19,6 +19,7 @@ from offpcc.training.analysis.run_tables import (
     groups_with_numbers,
     labels_of,
     mean_over_runs,
+    read_progress,
     summarize,
 )
 from offpcc.training.run_dir import RunFolder, path_part
@@ -27,7 +28,7 @@ from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
 IMITATION = "bc"
 ORDER = ("random", "medium-replay", "medium", "medium-expert", "expert")  # of columns, by skill
 LAST = 10  # values whose mean is the line of an imitating agent
-RETURN = "test/return"
+RETURN, SCORE = "test/return", "test/normalized_score"
 TASK = re.compile(rf"(.+)-({'|'.join(sorted(QUALITIES, key=len, reverse=True))})(-v\d+)")
 
 
@@ -65,10 +66,17 @@ def place_of(group: RunGroup) -> tuple[str, str]:
 
 
 def references_of(group: RunGroup) -> tuple[float, float] | None:
-    """Return the returns with D4RL's scores 0 and 100 for the task of a group; None if D4RL gives none."""
+    """Return the returns with D4RL's scores 0 and 100 for the task of a group; None if D4RL gives none.
+
+    Runs that tell their environment have scores only if their tables do. A run with changed rewards has none.
+    """
+    run = group.runs[0]
+    env = RunFolder.at(run).details().get("env")
+    if env and SCORE not in read_progress(run / "progress.csv"):
+        return None
     row, column = place_of(group)
     task = row if not column else re.sub(r"(-v\d+)?$", rf"-{column}\1", row, count=1)
-    return reference_returns(task) or reference_returns(str(RunFolder.at(group.runs[0]).details().get("env", "")))
+    return reference_returns(task) or reference_returns(str(env or ""))
 
 
 def averaged(values: Array, number: int) -> Array:
@@ -85,20 +93,24 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
     Raises:
         NoRunsError: none has.
     """
-    (groups, missing), found = groups_with_numbers(folders, metric), []
+    groups, missing = groups_with_numbers(folders, metric)
+    known, found = [], []
     for group, name in zip(groups, labels_of(groups), strict=True):
         try:
             means = mean_over_runs(str(group), group.runs, metric)
         except NoRunsError as error:
             missing.append(error)
             continue
+        known.append((group, name, means, references_of(group) if metric == RETURN else None))
+    in_returns = {place_of(group) for group, *_, references in known if references is None}
+    for group, name, means, references in known:
         summary, (steps, mean, std) = summarize(group.environment, name, means), means.curve
-        references = references_of(group) if metric == RETURN else None
-        if references is not None:
+        is_score = references is not None and place_of(group) not in in_returns  # one unit in each panel
+        if references is not None and is_score:
             low, high = references
             mean, std = 100.0 * (mean - low) / (high - low), 100.0 * std / (high - low)
         curve = Curve(steps, averaged(mean, average), averaged(std, average))
-        found.append(Line(group, name, means.num_runs, curve, references is not None, summary))
+        found.append(Line(group, name, means.num_runs, curve, is_score, summary))
     if not found:
         raise missing[0]
     return found
@@ -109,8 +121,8 @@ def plot_grid(
 ) -> list[Summary]:
     """Plot groups of runs in a grid: a row for each environment, a column for each dataset, one legend for all.
 
-    Returns are D4RL's scores where these are known. A line has a band of one standard deviation over runs. BC is a
-    dashed black line at the mean of its last values.
+    Returns are D4RL's scores in panels where all runs have these; with changed rewards, a run has none. A line has a
+    band of one standard deviation over runs. BC is a dashed black line at the mean of its last values.
 
     Args:
         folders: folders of runs, algorithms or environments.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.config.validation import is_number
-from offpcc.training.analysis.grid_plot import RETURN, references_of
+from offpcc.training.analysis.grid_plot import RETURN, SCORE, references_of
 from offpcc.training.analysis.run_statistics import (
     FEWER_RESAMPLES,
     LEVEL,
@@ -448,9 +448,17 @@ def _references(found: Sequence[Runs], normalise: str | Path | Mapping[str, Any]
     elif normalise == "d4rl":
         words = "by D4RL: 1 is an expert, whose score D4RL writes as 100"
         advice = "normalise by minmax or by a file"
+        without = []
         for runs in found:
             if (known := references_of(runs.group)) is not None:
                 pairs[runs.task] = known
+            else:
+                without.append(runs)
+        if others := [f"{runs.name} in {runs.task}" for runs in without if runs.task in pairs]:
+            raise UserError(
+                f"D4RL's references do not hold for {cut(others, ', ')}, whose tables have no {SCORE}, as with changed "
+                f"rewards; leave them out, or {advice}"
+            )
     elif isinstance(normalise, Mapping):
         words, pairs, advice = "by given references", _by_task(found, normalise), "add it"
     else:

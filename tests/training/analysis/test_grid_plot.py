@@ -80,6 +80,24 @@ def test_final_results_have_a_point_with_an_interval_for_each_algorithm(results,
     assert (bc.lines[0].get_ydata().tolist(), bc.lines[2]) == ([600.0], ())
 
 
+def test_runs_whose_tables_have_no_score_get_none(results, figure, tmp_path):
+    task = results / "hopper-medium-v2"
+    for run in (task / "mopo").iterdir():
+        (run / "run.json").write_text(json.dumps({"env": "hopper-medium-v2"}))
+    offpcc.plot(task, tmp_path / "a.png", grid=True)
+    [axes] = panels(figure()).values()
+    assert axes.get_ylabel() == "test return"  # also for bc, as a panel has one unit
+    curve, imitation = sorted(axes.lines, key=lambda line: line.get_color() == "black")
+    assert (curve.get_ydata()[0], imitation.get_ydata()[0]) == (200.0, 400.0)
+    with pytest.raises(UserError, match="D4RL's references do not hold for mopo in hopper-medium-v2, whose tables"):
+        offpcc.report(task, normalise="d4rl")
+    for table in task.glob("mopo/*/progress.csv"):
+        head, *rows = table.read_text().splitlines()
+        table.write_text("\n".join([f"{head},test/normalized_score", *(f"{row},1.0" for row in rows), ""]))
+    offpcc.plot(task, tmp_path / "b.png", grid=True)
+    assert panels(figure())["hopper-v2 medium"].get_ylabel() == "D4RL score"
+
+
 def test_a_grid_tells_the_end_of_the_longest_run(tmp_path):
     for run_id, returns in ((1, [1.0, 2.0]), (2, [3.0, 4.0, 5.0])):
         write_run(tmp_path / "results" / "pendulum-v0" / "sac" / str(run_id), returns)

@@ -25,11 +25,11 @@ LEARNERS = {"sac": 0.2, "td3": 0.5}
 SEEDS = 5
 
 
-def write_run(folder, returns, offline=False, **details):
+def write_run(folder, returns, offline=False, scored=False, **details):
     folder.mkdir(parents=True)
-    rows = ["epoch,step,updates,test/return,time/hours"]
+    rows = ["epoch,step,updates,test/return,time/hours" + ",test/normalized_score" * scored]
     for place, value in enumerate(returns, 1):
-        rows.append(f"{place},{0 if offline else 100 * place},{100 * place},{value},{place / 60}")
+        rows.append(f"{place},{0 if offline else 100 * place},{100 * place},{value},{place / 60}" + ",50.0" * scored)
     (folder / "progress.csv").write_text("\n".join(rows) + "\n")
     (folder / "config.gin").write_text("")
     facts = {"env": folder.parents[1].name, "algo": folder.parent.name, "status": "finished", **details}
@@ -254,7 +254,8 @@ def test_scores_are_normalised_by_minmax_and_by_d4rl(results, tmp_path):
     with pytest.raises(UserError, match="two different returns of each task, but those of c-v0 are all 2; add runs"):
         offpcc.report(tmp_path / "one", normalise="minmax")
     for seed, value in enumerate((-20.272305, 3234.3), 1):  # the random and the expert return that D4RL publishes
-        write_run(tmp_path / "d4rl" / "hopper-medium-v2" / "iql" / str(seed), [0.0, value], offline=True)
+        folder = tmp_path / "d4rl" / "hopper-medium-v2" / "iql" / str(seed)
+        write_run(folder, [0.0, value], offline=True, scored=True)
     report = offpcc.report(tmp_path / "d4rl", normalise="d4rl")
     assert row_of(report, "hopper-medium-v2", "iql")["scores"] == pytest.approx([0.0, 1.0], abs=1e-6)
 
