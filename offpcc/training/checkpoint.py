@@ -266,6 +266,9 @@ def _load_parts(content: Mapping[str, Any], experiment: Experiment, load_buffer:
     if experiment.imagination is not None:
         experiment.imagination.load_state_dict(content["imagination"])
     experiment.loop.load_state_dict(content["loop"])
+    decay_steps = content.get("decay_steps")  # as planned at the switch; the phase may be longer now
+    if experiment.online is not None and isinstance(decay_steps, int) and decay_steps > 0:
+        experiment.online.decay.num_steps = decay_steps
     messages = _differences(content, experiment)
     if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
         experiment.recorder.load_state_dict(content["recorder"])

@@ -311,6 +311,7 @@ class Experiment:
             "interaction": None if self.interaction is None else self.interaction.state_dict(),
             "loop": self.loop.state_dict(),
             **({} if self.imagination is None else {"imagination": self.imagination.state_dict()}),
+            **({"decay_steps": self.online.decay.num_steps} if self.online is not None and self.is_online else {}),
             "threads": torch.get_num_threads(),
             "device": self.algorithm.device.type,
             "versions": versions(),

@@ -74,7 +74,8 @@ class OnlineOptions(Settings):
         decay: names of numbers of the algorithm that fall linearly in the online phase, such as
             ``["actor_bc_coef", "critic_bc_coef"]`` of ReBRAC.
         decay_to: the part of its value that each of them keeps.
-        decay_steps: environment steps of the decay; None for the whole online phase.
+        decay_steps: environment steps of the decay; None for the whole online phase, as it was planned when it began:
+            with more steps after a resume, the numbers stay where they are.
     """
 
     share: Fraction = 0.5
@@ -135,11 +136,11 @@ class OnlinePhase:
         """
         self._check()
         options = self.options
-        decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
+        self.decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
         if options.exploration_noise is not None:  # `begin` sets it
             noise = {"action_noise", "noise_scale"} & {*options.decay}
-            decay.initial |= dict.fromkeys(noise, options.exploration_noise)
-        self.callbacks: list[Callback] = [decay] if options.decay else []
+            self.decay.initial |= dict.fromkeys(noise, options.exploration_noise)
+        self.callbacks: list[Callback] = [self.decay] if options.decay else []
 
     def begin(self, before: ActorCritic, has_learned: bool) -> None:
         """Let the algorithm take over from that of the first phase, and give both buffers their shares.

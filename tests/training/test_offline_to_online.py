@@ -928,6 +928,23 @@ def test_a_run_that_went_online_is_not_continued_by_another(pendulum_file, tmp_p
         offpcc.fit(again, tmp_path / "again")
 
 
+def test_more_steps_do_not_raise_numbers_that_fell(online, pendulum_file, tmp_path):
+    decay = ("OfflineToOnline.decay=['actor_bc_coef']", "ReBRAC.actor_bc_coef=0.4")
+    assert online("rebrac", bindings=decay)[0] == 0
+    file = folder(tmp_path, "rebrac") / "checkpoint.pt"
+    for steps in ("360", "480"):
+        code, _, err = online("rebrac", "--resume", then=("--then_env_steps", steps), bindings=decay)
+        assert code == 0, err
+        assert read_checkpoint(file)["decay_steps"] == 240
+    built = learner("rebrac", pendulum_file, *decay)
+    quietly(built)
+    built.save(tmp_path / "saved.pt", buffer=True)
+    more = offpcc.load(tmp_path / "saved.pt", dataset=pendulum_file, then_env_steps=360)
+    watch = Watch(lambda run: run.algorithm.actor_bc_coef)
+    quietly(more, watch)
+    assert watch.online[-1][0] == 360 and {value for _, value in watch.online} == {0.2}
+
+
 @pytest.mark.slow
 def test_more_steps_continue_a_finished_run(online, tmp_path):
     assert online("iql")[0] == 0
