@@ -309,6 +309,8 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
 def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
     """Raise if a run that is resumed was started with another environment, algorithm, seed or part of the data.
 
+    A run with an online phase keeps it.
+
     A fact that is missing in `run.json`, or damaged, passes the check.
     """
     details = folder.details()
@@ -321,6 +323,11 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
             raise UserError(
                 f"--{option} {start} has no effect on the run in {folder.path}, which {began}; leave it out"
             )
+    if not spec.then_env_steps and (steps := folder.env_steps()):
+        raise UserError(
+            f"the run in {folder.path} has {steps} steps in its environment after the recorded data, but here it has "
+            f"none; add --then_env_steps {steps}"
+        )
     model = details.get("model")
     was_moved = isinstance(model, str) and not Path(model).exists()  # its new place may be named
     if isinstance(model, str) and spec.model and not was_moved and spec.model.resolve() != Path(model).resolve():

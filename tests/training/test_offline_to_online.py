@@ -28,9 +28,11 @@ from offpcc.training.analysis.plotting import plot_run
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, take_networks
+from offpcc.training.fit import fit
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
+from offpcc.training.spec import RunSpec
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
@@ -966,6 +968,22 @@ def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, 
     code, out, err = launch(*source, "--resume")
     assert code == 0 and "nothing left to do" in out, err
     assert [row["env_step"] for row in table(folder(tmp_path, "iql"))] == ["", "120", "240", "360"]
+
+
+def test_a_resume_does_not_drop_the_second_phase(online, pendulum_file, tmp_path):
+    offpcc.configure("test/offline_short.gin", *merged(*SHORT, *ONLINE))
+    given = {"dataset": pendulum_file, "seed": 1}
+    run = tmp_path / "run"
+    made = RunSpec.make("pendulum-v0", "iql", **given, then_env_steps=240)
+    stopping = type("Stopping", (Callback,), {"on_epoch": stop_at(1)})()
+    with pytest.raises(signals.Interrupted):  # before the switch
+        fit(made, run, callbacks=[stopping], announce=lambda line: None)
+    without = RunSpec.make("pendulum-v0", "iql", **given)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"has 240 steps in its environment .* none; add then_env_steps=240"):
+            fit(without, run, resume=True)
+        fit(made, run, resume=True, announce=lambda line: None)
+    assert [row["env_step"] for row in table(run)] == ["", "120", "240"]
 
 
 def test_a_run_that_went_online_is_named_if_its_steps_are_not_given(launch, pendulum_file, tmp_path, monkeypatch):
