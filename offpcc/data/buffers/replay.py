@@ -342,6 +342,23 @@ class ReplayBuffer(BufferBase):
         for place in places.tolist():
             self.item_changed(place)
 
+    def keep_newest(self, number: int) -> None:
+        """Leave only the newest `number` transitions of one environment.
+
+        Older rows stay, but no transition begins there. Their actions stay, too: the last one is still the action
+        before the oldest transition.
+        """
+        if self.num_transitions <= number:
+            return
+        (ring,) = self.rings
+        places = (ring.cursor - ring.size + 1 + np.arange(ring.size)) % self.ring_rows  # in order of time
+        lost = places[self.storage.is_start[places]][: self.num_transitions - number]
+        self.storage.is_start[lost] = False
+        self.num_transitions = number
+        self.revisions.update(np.unique(lost // self.chunk_rows).tolist())
+        for place in lost.tolist():
+            self.item_changed(place)
+
     def clear(self) -> None:
         """Remove all transitions."""
         self._set_storage(self._empty(self._first_rows()))

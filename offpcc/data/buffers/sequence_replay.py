@@ -192,6 +192,18 @@ class RecurrentReplayBuffer(BufferBase):
         for number in range(first, self.num_kept):
             self.item_changed(number % self.max_items)
 
+    def keep_newest(self, number: int) -> None:
+        """Leave only the newest episodes, with `number` steps or fewer that count in losses."""
+        assert isinstance(self.episodes, deque)
+        if not len(self) or (extra := int(self.total_counted[-1]) - number) <= 0:
+            return
+        lost = [(self._oldest + n) % self.max_items for n in range(int(np.searchsorted(self.total_counted, extra)) + 1)]
+        for _ in lost:
+            self.episodes.popleft()
+        self._count()
+        for place in lost:
+            self.item_changed(place)
+
     def clear(self) -> None:
         """Remove all finished episodes."""
         self.episodes = deque(maxlen=self.capacity)

@@ -416,7 +416,14 @@ class Imagination(Callback):
         else:
             length = self.length_at(run.loop.step)
             self.play(run.algorithm, math.ceil(steps / length), length, run)
+            self._keep_rounds(length)
         self.next_update = run.loop.num_updates + updates
+
+    def _keep_rounds(self, length: int) -> None:
+        """Leave the transitions of `keep` rounds: the buffer has room for more, if the length of rollouts grows."""
+        if self.options.keep is not None and not isinstance(self.options.length, int):
+            rollouts = math.ceil(self.options.steps_per_update * self.options.every / length)
+            self.buffer.imagined.keep_newest(self.options.keep * rollouts * length)
 
     def _has_enough(self) -> bool:
         """Check whether the buffer has enough to train a model again; it is nearly empty if a learner was loaded."""

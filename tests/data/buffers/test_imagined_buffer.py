@@ -53,6 +53,32 @@ def test_a_loaded_buffer_knows_its_chunks(buffer_class, monkeypatch):
         assert all(np.array_equal(a, b) for a, b in zip(one.arrays, two.arrays, strict=True))
 
 
+@pytest.mark.parametrize(("buffer_class", "kept"), [(ReplayBuffer, 9), (RecurrentReplayBuffer, 8)])
+def test_only_the_newest_imagined_transitions_are_kept(buffer_class, kept, monkeypatch):
+    """Of episodes with 3, 1, 4, 1 and 2 steps, nine are the last four and a step; episodes are kept as wholes."""
+    monkeypatch.setattr("offpcc.data.buffers.sequence_replay.CHUNK_BYTES", 60)
+    buffer = filled(buffer_class)
+    part, rows = buffer.imagined, recorded_rows()[1]
+
+    def versions():
+        return {chunk.key: (chunk.version, len(chunk.arrays)) for chunk in buffer.chunks()}
+
+    before = versions()
+    part.keep_newest(11)
+    assert part.num_transitions == 11 and versions() == before
+    part.keep_newest(9)
+    assert part.num_transitions == kept and versions() != before  # a checkpoint writes what changed
+    other = imagined(buffer_class).imagined
+    other.batch_size = part.batch_size
+    other.load_state_dict(part.state_dict())
+    assert other.num_transitions == kept
+    np.testing.assert_array_equal(other.sample().observations, part.sample().observations)
+    buffer.extend(rows, np.zeros(len(rows.starts), int))
+    part.keep_newest(11)
+    newest = part.transition_table()
+    np.testing.assert_array_equal(newest.observations[newest.is_start], rows.observations[rows.is_start])
+
+
 @pytest.mark.parametrize(("share", "number"), [(0.0, 0), (0.05, 1), (0.5, 4), (0.97, 7), (1.0, 8)])
 @BOTH
 def test_a_batch_has_items_of_both_kinds_unless_its_share_is_none_or_all(buffer_class, share, number):

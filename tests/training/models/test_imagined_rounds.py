@@ -196,6 +196,29 @@ def test_a_schedule_keeps_its_shortest_rollouts():
     assert imagined_capacity(options, real, longest=20) == 4 * 300 * 2
 
 
+def test_rounds_of_longer_rollouts_replace_as_many_rounds(monkeypatch):
+    """A round of longer rollouts has fewer rows, so the buffer alone would keep more rounds."""
+    imagination, run = built()
+    imagination.options = replace(imagination.options, length=(0, 40, 1, 15), steps_per_update=6.0, keep=3)
+    own, played = run.buffer.imagined, []
+    extend = own.extend
+    monkeypatch.setattr(own, "extend", lambda rows, *args: (played.append(rows), extend(rows, *args)))
+    for number in range(8):
+        run.loop.step, run.loop.num_updates = 10 * number, 10 * number
+        imagination.next_update = run.loop.num_updates
+        imagination.before_updates(run)
+        length = imagination.length_at(run.loop.step)
+        most = 3 * -(-60 // length) * length
+        assert len(own) == min(sum(rows.is_start.sum() for rows in played), most)
+        newest = np.concatenate([rows.observations[rows.is_start] for rows in played])[-most:]
+        np.testing.assert_array_equal(own.storage.observations[own.storage.is_start], newest)
+    again = ReplayBuffer(VECTORS, ACTIONS, seed=1, batch_size=own.batch_size)
+    again.load_state_dict(own.state_dict())
+    assert len(again) == len(own)
+    for one, other in zip(own.sample(), again.sample(), strict=True):
+        assert one is other or one == other if not isinstance(one, torch.Tensor) else torch.equal(one, other)
+
+
 def test_a_rollout_fits_however_long_it_is():
     options = ImaginationOptions(length=(100, 150, 1, 15), steps_per_update=1.0, every=5, keep=1)
     real = SimpleNamespace(holds_episodes=False, segment_len=None, burn_in=0)
