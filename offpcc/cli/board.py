@@ -18,7 +18,7 @@ from typing import Any
 
 from offpcc.envs.faults import FILE as ENVIRONMENT_FAULTS
 from offpcc.training.analysis.run_tables import NoRunsError, Progress, find_runs, read_progress
-from offpcc.training.comparison import differing, settings_of_run
+from offpcc.training.comparison import differing, settings_of_run, with_facts
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
@@ -170,7 +170,7 @@ def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     settings: dict[Path, Mapping[str, str]] = {run: {} for run in runs}
     for run in runs:
         with contextlib.suppress(UserError):  # of a damaged config
-            settings[run] = settings_of_run(run) or {}
+            settings[run] = with_facts(run, settings_of_run(run) or {})
     names = differing(list(settings.values())) if len(runs) > 1 else []
     table: dict[Path, dict[str, Any]] = {}
     for run in runs:

@@ -1,12 +1,13 @@
 """Comparison of configs: what a resumed run may change, which runs differ only in the seed, how other runs differ.
 
 The settings of a run are the values in its config, by name, as `plain_values` reads them. No module that a config names
-is imported.
+is imported. Groups of runs also differ in facts that are no settings, such as the run of `--init` (`with_facts`).
 """
 
 import functools
 import hashlib
 import inspect
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from offpcc.config.bindings import configurables
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
+from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
+from offpcc.utils.paths import shown
 
 Settings = Mapping[str, str]  # as `plain_values` returns them
 
@@ -129,6 +132,28 @@ def settings_of_run(run: Path) -> Settings | None:
     return plain_values(read_config_text(config), config) if config.is_file() else None
 
 
+def with_facts(run: Path, settings: Settings) -> Settings:
+    """Return the settings of a run, with facts of its run.json that change what is learned, as if they were settings.
+
+    These are the run whose networks it started from, the environment that a function made, and the epoch after which it
+    went online, which settings do not tell or which `differing` ignores. Runs that start from runs of one folder,
+    results/ENV/ALGO/1 and 2, count as alike: these are seeds of one experiment.
+    """
+    folder, facts = RunFolder.at(run), dict[str, str]()
+    details = folder.details()
+    if isinstance(init := details.get("init"), str) and init:
+        source = Path(os.path.relpath(init))
+        facts["run.init"] = repr(str(source.parent if source.name.isdecimal() else source))
+    if isinstance(made := details.get("env_made"), str):
+        facts["run.env_class"], _, facts["run.env_made"] = shown(made, len(made)).partition(" ")
+    if isinstance(details.get("from"), str):
+        epoch = details.get("switch_epoch")
+        facts |= {"run.switch_epoch": str(epoch)} if isinstance(epoch, int) else {}
+    elif folder.env_steps() and (planned := _bound_value(settings, "train.num_epochs")) is not None:
+        facts["run.switch_epoch"] = planned
+    return {**settings, **facts}
+
+
 def are_same(one: Settings, other: Settings) -> bool:
     """Check whether two runs learn the same way. Settings of the length or speed of a run are ignored."""
     return not differing([one, other])
@@ -203,10 +228,11 @@ def _separating_first(given: Sequence[Settings], names: Sequence[str]) -> list[s
 
 
 def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Group the runs of one algorithm's folder by equal settings."""
+    """Group the runs of one algorithm's folder by equal settings and facts; see `with_facts`."""
     groups: list[tuple[Settings | None, list[Path]]] = []
     for run in runs:
-        settings = settings_of_run(run)
+        if (settings := settings_of_run(run)) is not None:
+            settings = with_facts(run, settings)
         for other, members in groups:
             if settings is other is None or (settings is not None and other is not None and are_same(settings, other)):
                 members.append(run)

@@ -46,7 +46,7 @@ from offpcc.training.build import (
 )
 from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change
+from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change, with_facts
 from offpcc.training.evaluation import record_episodes
 from offpcc.training.experiment import Experiment, check_complete
 from offpcc.training.interaction import Interaction
@@ -669,12 +669,13 @@ def open_loggers(
     if tracking_wanted(spec.track):
         with report_errors("Weights & Biases"):
             details, model = folder.details(), experiment.imagination
+            settings = with_facts(folder.path, plain_values(experiment.config))
             tracked = WandbLogger(
                 folder.path,
                 environment=spec.label,
                 algorithm=spec.algo,
                 # Weights & Biases averages over a group, so runs with other settings need another group.
-                config_name=f"{details['config_name']} {hash_settings(plain_values(experiment.config))}",
+                config_name=f"{details['config_name']} {hash_settings(settings)}",
                 run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),

@@ -242,7 +242,7 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "dataset_fraction": spec.dataset_fraction,
         **({"dataset_steps": spec.dataset_steps} if spec.dataset_steps else {}),
         **({"then_env_steps": spec.then_env_steps} if spec.then_env_steps else {}),
-        **({"from": str(spec.start_from)} if spec.start_from else {}),
+        **({"from": str(spec.start_from), "switch_epoch": experiment.loop.switch_epoch} if spec.start_from else {}),
         **({"init": str(spec.init)} if spec.init else {}),
         **({"model": str(spec.model)} if spec.model else {}),
         "device": str(device),

@@ -960,6 +960,7 @@ def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, 
     assert online("iql", then=())[0] == 0
     source = ("--from", folder(tmp_path, "iql", "pendulum-v0_from_swings"), "--env", "pendulum-v0")
     assert launch(*source, *THEN, "--gin", *ONLINE)[0] == 0
+    assert json.loads((folder(tmp_path, "iql") / "run.json").read_text())["switch_epoch"] == 1
     code, out, err = launch(*source, "--resume")
     assert code == 0 and "nothing left to do" in out, err
     code, out, err = launch(*source, "--then_env_steps", "360", "--resume")

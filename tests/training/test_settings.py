@@ -1,9 +1,19 @@
 """Which runs count as seeds of one experiment, and by what the others are named."""
 
+import json
+
 import pytest
 
 from offpcc.config.loading import plain_values
-from offpcc.training.comparison import are_same, differing, group_runs, hash_settings, name_settings
+from offpcc.training.comparison import (
+    are_same,
+    differing,
+    group_runs,
+    hash_settings,
+    name_settings,
+    settings_of_run,
+    with_facts,
+)
 
 BASE = "SAC.alpha = 1.0\nActorCritic.gamma = 0.99\ntrain.num_epochs = 3\nRecurrent.cell = 'lstm'\n"
 
@@ -76,6 +86,40 @@ def test_groups_of_one_name_are_told_apart_by_their_ids(tmp_path):
         ("... [2]", ["2"]),
     ]
     assert list(group_runs([tmp_path / "1", tmp_path / "10"])) == [""]
+
+
+MADE = "gymnasium.envs.classic_control.pendulum.PendulumEnv Pendulum-v1"
+ONLINE = {"then_env_steps": 50}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "named"),
+    [
+        ({}, {"init": "results/e-v0/sac/1"}, ["", "init='results/e-v0/sac'"]),
+        ({"init": "results/e-v0/sac/1"}, {"init": "results/f-v0/sac/1"},
+         ["init='results/e-v0/sac'", "init='results/f-v0/sac'"]),
+        ({"init": "results/e-v0/sac/1"}, {"init": "./results/e-v0/sac/2"}, None),  # seeds of one experiment
+        ({"env_made": f"{MADE}(g=2)"}, {"env_made": f"{MADE}(g=10)"},
+         ["env_made=Pendulum-v1(g=2)", "env_made=Pendulum-v1(g=10)"]),
+        ({"env_made": "mine.One (g=2)"}, {"env_made": "mine.Two (g=2)"}, ["env_class=mine.One", "env_class=mine.Two"]),
+        ({"num_epochs": 5, **ONLINE}, {"num_epochs": 9, **ONLINE}, ["switch_epoch=5", "switch_epoch=9"]),
+        ({"num_epochs": 5, **ONLINE}, {"num_epochs": 9, "from": "a", "switch_epoch": 5, **ONLINE}, None),
+        ({"from": "a", "switch_epoch": 5, **ONLINE}, {"from": "a", "switch_epoch": 9, **ONLINE},
+         ["switch_epoch=5", "switch_epoch=9"]),
+        ({"num_epochs": 5}, {"num_epochs": 9}, None),
+        ({"init": "", "env_made": 3, "from": [], "then_env_steps": "x"}, {}, None),  # not by offpcc
+    ],
+)  # fmt: skip
+def test_runs_that_differ_in_more_than_settings_are_no_seeds_of_one_experiment(one, other, named, tmp_path):
+    runs = [tmp_path / "1", tmp_path / "2", tmp_path / "3"]
+    for run, facts in zip(runs, (one, other, other), strict=True):
+        run.mkdir()
+        (run / "config.gin").write_text(BASE.replace("num_epochs = 3", f"num_epochs = {facts.get('num_epochs', 3)}"))
+        (run / "run.json").write_text(json.dumps(facts))
+    groups = group_runs(runs)
+    assert groups == ({"": runs} if named is None else {named[0]: runs[:1], named[1]: runs[1:]})
+    digests = [hash_settings(with_facts(run, settings_of_run(run))) for run in runs]
+    assert digests[1] == digests[2] and (digests[0] == digests[1]) is (named is None)
 
 
 def test_macros_that_double_or_refer_to_themselves_take_no_time():
