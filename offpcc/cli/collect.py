@@ -129,7 +129,7 @@ def record_dataset(
                     raise
                 finally:
                     played.release()
-        is_new = bool(minari) and not minari_folder(minari).exists()
+        is_new = minari is not None and not minari_folder(minari).exists()
         if minari and is_new:
             try:
                 write_minari(minari, file, played_in, lambda number: Seeds.of(seed, number).reset)
