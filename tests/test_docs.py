@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import offpcc
+from offpcc.algorithms import ALGORITHMS
 from offpcc.cli.options import COMMANDS
 from offpcc.training.constructors import NAMES
 
@@ -269,11 +270,16 @@ def test_ratios_of_speed_are_those_of_the_benchmark():
 ONLINE = {"num_epochs": "1", "num_steps_per_epoch": "250", "update_after": "210", "updates_per_step": "0.05"}
 OFFLINE = {"num_epochs": "1", "num_steps_per_epoch": "3"}
 TESTS = {"num_test_episodes_per_epoch": "1"}
+SMALL_MODEL = ["ModelTraining.max_epochs=2"]
+OF_MODELS = [name for name, cls in ALGORITHMS.items() if cls.imagination is not None]
 IN_PYTHON = ", ".join(f"{key}={value}" for key, value in (ONLINE | TESTS).items())
 DRIVER = """
 import json, runpy, sys
 import offpcc
+import offpcc.training.fit
 from offpcc.launch import main
+if not json.load(open("pictures.json")):  # they take longer than the runs
+    offpcc.training.fit.picture = lambda *given: None
 for kind, what in json.load(open("steps.json")):
     print(">", what, flush=True)
     if kind == "config":
@@ -312,6 +318,8 @@ def shortened(words):
     if words[0] == "check":
         steps_count = "--env" in words and "--dataset" not in words
         return replaced(words, "--steps", "300") if steps_count else words
+    if words[0] == "train-model":
+        return [*words, "--gin", *SMALL_MODEL]
     if not words[0].startswith("--"):  # published runs lie in the repository
         return [str(ROOT / word) if word.startswith("results/published") else word for word in words]
     if "--run_id" in words:
@@ -325,6 +333,7 @@ def shortened(words):
     if "--from" in words:
         settings = {"num_steps_per_epoch": "600", **TESTS}
     given = [f"train.{key}={value}" for key, value in settings.items() if f"train.{key}=" not in " ".join(words)]
+    given += SMALL_MODEL if {*OF_MODELS} & {*words} and "--model" not in words else []
     return [*words, "--gin", *given]
 
 
@@ -361,11 +370,12 @@ def steps(name):
     return [step for step in found if step[0] != "script" or Path(step[1]).stem not in imported], written
 
 
-def run(todo, written, folder):
+def run(todo, written, folder, pictures=False):
     """Do all of it in one process, in a folder of its own."""
     for file, code in written.items():
         (folder / file).write_text(code)
     (folder / "steps.json").write_text(json.dumps(todo))
+    (folder / "pictures.json").write_text(json.dumps(pictures))
     done = subprocess.run(
         [sys.executable, "-c", DRIVER], cwd=folder, capture_output=True, text=True, timeout=900,
         env={
@@ -377,6 +387,7 @@ def run(todo, written, folder):
 
 
 FAST = ("docs/reference/gin.md",)
+PICTURED = ("README.md", "docs/your_environment.md", "docs/images.md")
 RUN = [name for name in OURS if name != "docs/real_hardware.md" and steps(name)[0]]  # that page has tests of its own
 
 
@@ -390,7 +401,7 @@ def test_every_command_and_snippet_works(name, tmp_path):
     todo, written = steps(name)
     if name in NEEDS:
         written |= steps(NEEDS[name])[1]
-    run(todo, written, tmp_path)
+    run(todo, written, tmp_path, pictures=name in PICTURED)
 
 
 @pytest.mark.parametrize("notebook", [path.name for path in sorted((ROOT / "examples").glob("*.ipynb"))])

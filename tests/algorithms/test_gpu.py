@@ -26,7 +26,8 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
 
 DEVICE = os.environ.get("OFFPCC_TEST_DEVICE", "cuda")
-pytestmark = pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="there is no GPU")
+if DEVICE == "cuda" and not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
 needs_gpu = pytest.mark.skipif(DEVICE != "cuda", reason="this needs a GPU")
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_name = pytest.mark.parametrize("case", ONE_CELL, ids=str)

@@ -114,6 +114,14 @@ def test_the_table_of_fused_updates_names_each_replaced_method():
         assert all(hasattr(cls, name) or cls is BC for name in fused.replaced_methods)
 
 
+@functools.cache
+def names_in(file):
+    """The names that a file uses or imports."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return named | {x.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for x in node.names}
+
+
 @pytest.mark.parametrize("cls", PAGES)
 def test_a_new_algorithm_is_a_page_and_a_row(cls):
     """Pages that inherit from it, the optional table of fused updates and generated names are all that names it."""
@@ -121,10 +129,7 @@ def test_a_new_algorithm_is_a_page_and_a_row(cls):
         file_of(other) for other in ALGORITHMS.values() if issubclass(other, cls)
     }
     for file in FOLDER.parent.rglob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        named |= {x.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for x in node.names}
-        if cls.__name__ in named:
+        if cls.__name__ in names_in(file):
             assert file in children | {FOLDER / "__init__.py", FOLDER / "fused" / "__init__.py"}, file
     short = next(name for name, other in ALGORITHMS.items() if other is cls)
     config = f"discrete/atari_{short}" if cls.is_discrete else f"algorithms/{short}"

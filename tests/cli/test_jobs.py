@@ -23,8 +23,9 @@ BASE = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_sh
 
 def start(tmp_path, *words, results="results"):
     return subprocess.Popen(
-        [sys.executable, LAUNCH, *BASE, *map(str, words)], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env=os.environ | {"OFFPCC_RESULTS": str(tmp_path / results), "OMP_NUM_THREADS": "1"},
+        [sys.executable, LAUNCH, *BASE, "--no_video", *map(str, words)], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"OFFPCC_RESULTS": str(tmp_path / results), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
 
 

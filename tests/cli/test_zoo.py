@@ -127,12 +127,12 @@ def test_several_agents_are_evaluated(folder, capsys):
     assert main(["evaluate", "a.pt", "b.pt", "--env", "pendulum-v0", "--episodes", "1"]) == 0
 
 
-MINUTES = ("hopper-p", "pendulum-img")  # the others take seconds
+QUICK = ("inverted-pendulum", "pendulum", "pendulum-p")  # the others take most of a minute
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.learning if n in MINUTES else ()) for n in sorted(ENTRIES)]
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.learning) for n in sorted(ENTRIES)]
 )
 def test_returns_are_the_published_ones(name):
     entry, facts = zoo.find_zoo_agent(name)
