@@ -132,9 +132,20 @@ class RunResult:
     folder: Path
     was_finished: bool = False
 
-    def agent(self, device: str | torch.device = "cpu") -> Agent:
-        """Return the best agent of the run, else the last one."""
-        return Agent.load(RunFolder.at(self.folder).actor(), device=device)
+    def agent(self, device: str | torch.device = "cpu", *, last: Flag = False) -> Agent:
+        """Return the agent with the best test, or the last one if there were no tests.
+
+        Args:
+            device: the device of the networks.
+            last: True for the agent of the last epoch, which papers on recorded data report.
+
+        Raises:
+            UserError: there is no such agent.
+        """
+        run = RunFolder.at(self.folder)
+        if last and not run.actor_last.is_file():
+            raise UserError(f"{run.actor_last} does not exist; leave last=True out for the best agent")
+        return Agent.load(run.actor_last if last else run.actor(), device=device)
 
     @property
     def table(self) -> Any:
@@ -170,6 +181,7 @@ class RunResult:
         num_envs: NumEnvs = 10,
         seed: NonnegativeInteger = 2_000_000,
         device: str | torch.device = "cpu",
+        last: Flag = False,
     ) -> EvaluationResult:
         """Play episodes with the best agent of the run, through the wrappers of the run, as ``offpcc evaluate`` does.
 
@@ -179,6 +191,7 @@ class RunResult:
             num_envs: see `offpcc.evaluate`.
             seed: see `offpcc.evaluate`.
             device: the device of the networks.
+            last: see `RunResult.agent`.
 
         Raises:
             UserError: as `offpcc.evaluate`; or there is no agent, or a wrapper is of a class that is not imported.
@@ -186,7 +199,9 @@ class RunResult:
         """
         run = RunFolder.at(self.folder)
         check_arguments(
-            "evaluate", rules_of(RunResult.evaluate), {"episodes": episodes, "num_envs": num_envs, "seed": seed}
+            "evaluate",
+            rules_of(RunResult.evaluate),
+            {"episodes": episodes, "num_envs": num_envs, "seed": seed, "last": last},
         )
         with for_python():
             if env is None and run.details().get("env_made"):
@@ -195,7 +210,9 @@ class RunResult:
             with loading.same_bindings():
                 loading.load_for_actor(None, run.config)
                 make_env, longest = _configured(env or run.env()), episode_options()
-                actor = self.agent(device).algorithm  # bindings of the wrappers count when environments are made, below
+                actor = self.agent(
+                    device, last=last
+                ).algorithm  # bindings of the wrappers count when environments are made, below
                 return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 

@@ -713,6 +713,15 @@ def test_a_run_is_loaded_and_plotted(tmp_path):
     assert run.curve.steps.tolist() == [50.0, 100.0] and np.isfinite(run.curve.mean).all()
     assert run.config["train.num_epochs"] == "2"
     assert run.agent().act(np.zeros(2, np.float32)).shape == (1,)
+    for last, file in ((False, "actor_best.pt"), (True, "actor_last.pt")):
+        weights = offpcc.Agent.load(folder / file).algorithm.actor.state_dict()
+        for name, value in run.agent(last=last).algorithm.actor.state_dict().items():
+            assert value.equal(weights[name])
+    played = [run.evaluate(2, Drift, last=True), offpcc.evaluate(run.agent(last=True), Drift, 2)]
+    assert played[0].returns.tolist() == played[1].returns.tolist()
+    (folder / "actor_last.pt").unlink()
+    with pytest.raises(UserError, match=r"actor_last\.pt does not exist; leave last=True out"):
+        run.agent(last=True)
     summaries = offpcc.plot(tmp_path / "Drift", tmp_path / "pictures" / "curves.png")
     assert (tmp_path / "pictures" / "curves.png").is_file() and summaries[0].num_runs == 1
     with pytest.raises(UserError, match=r"there is no run in .*sac; give a run in it, such as .*0"):
