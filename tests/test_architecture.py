@@ -73,6 +73,12 @@ def test_no_modules_import_each_other_in_a_circle():
     assert not graph, f"a circle is among {sorted(graph)}"
 
 
+def test_lines_of_configs_fit_into_120_columns():
+    """The linter checks those of Python."""
+    for file in PACKAGE.parent.joinpath("configs").rglob("*.gin"):
+        assert max(map(len, file.read_text().splitlines())) <= 120, file
+
+
 def test_the_top_of_the_package_is_small():
     there = {file.relative_to(PACKAGE).parts[0] for file in (*FILES, PACKAGE / "py.typed")}
     assert there == TOP

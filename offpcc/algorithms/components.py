@@ -49,9 +49,12 @@ class LagrangeMultiplier(Temperature):
 
     def loss(self, excess: Tensor) -> Tensor:
         """Return the loss; minimising it raises alpha' while `excess` over the threshold, 0-d, is above 0."""
-        with torch.no_grad():  # a clamp of alpha' has no gradient above the limit, from where it could not fall again
-            self.log_alpha.clamp_(max=math.log(LARGEST_MULTIPLIER))
         return -self.log_alpha.exp() * excess.detach()
+
+    @torch.no_grad()
+    def bound(self) -> None:
+        """Limit alpha'. A limit inside of the loss would have no gradient above it, so alpha' could not fall again."""
+        self.log_alpha.clamp_(max=math.log(LARGEST_MULTIPLIER))
 
 
 def find_constant(mean: Any, std: Any) -> Any:

@@ -94,6 +94,7 @@ class CQL(SAC):
         """Make one step of the critics and one of the multiplier."""
         stats = super().update_critics(h, batch)
         self.multiplier_optimizer.minimize(self.multiplier.loss(self.excess(stats["gap"])))  # one for all critics
+        self.multiplier.bound()
         return {**stats, "multiplier": self.multiplier()}
 
     def critic_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:

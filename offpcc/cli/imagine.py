@@ -77,8 +77,10 @@ def imagine(
     if actor == collect.RANDOM:
         collect.refuse_without_effect(deterministic, None, 1)
         loading.load_gin_config(config, gin, modules=modules)
+        made = collect.made_by(env) if env else ""
     else:
         run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}", gin)
+        made = collect.made_by(env) if env else ""  # before the actor and the data add the values that they use
         agent = load_actor(file, used)
         facts = {
             "algorithm": short_name(type(agent).__name__),
@@ -128,7 +130,7 @@ def imagine(
     note = ""
     if played_in and ":" not in played_in and package_of(played_in) is None and played_in not in gymnasium.registry:
         words, note = [*words, "--import", "MODULE"], f" (MODULE registers {played_in})"
-    words += ["--config", "configs/offline_quickstart.gin", *(collect.wrapped_as(collect.made_by(env)) if env else [])]
+    words += ["--config", "configs/offline_quickstart.gin", *collect.wrapped_as(made)]
     print(f"to learn from it{note}:\n  {shlex.join([*program(), *words])}")
     return 0
 

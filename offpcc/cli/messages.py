@@ -231,9 +231,9 @@ def command(
     words = [*program(), *(["--env", options.env] if options.env else [])]
     if options.start_from:
         words += ["--from", str(options.start_from)]
-    if options.init:
+    if options.init and "--render" not in extra:
         words += ["--init", str(options.init)]
-    if options.model:
+    if options.model and "--render" not in extra:
         words += ["--model", str(options.model)]
     if options.then_env_steps:
         words += ["--then_env_steps", str(options.then_env_steps)]

@@ -5,10 +5,10 @@ CORL, DI-engine and Tianshou.
 """
 
 import difflib
-import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any, NamedTuple
 
 from offpcc.utils.errors import UserError, similar
 
@@ -469,6 +469,16 @@ LOGGER_METHODS = {
 NEARLY = 0.85  # likeness of a method's name to one of ours, from which it is taken for a slip
 
 
+def _names_in(part: Any) -> Iterator[str]:
+    """Yield the names of attributes and globals that a method or a property uses, also in functions inside of it."""
+    part = getattr(part, "fget", None) or getattr(part, "__func__", None) or part
+    code = part if isinstance(part, CodeType) else getattr(part, "__code__", None)
+    if isinstance(code, CodeType):
+        yield from code.co_names
+        for constant in code.co_consts:
+            yield from _names_in(constant) if isinstance(constant, CodeType) else ()
+
+
 def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mapping[str, str]) -> None:
     """Refuse a class with a method that nothing calls: one that another library calls, or one with a misspelt name.
 
@@ -483,13 +493,13 @@ def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mappi
     Raises:
         UserError: it has one.
     """
-    own = {name: part for level in cls.__mro__[: cls.__mro__.index(base)] for name, part in vars(level).items()}
-    used = {name for part in own.values() if inspect.isfunction(part) for name in part.__code__.co_names}
-    for name in own:
+    own = [(name, part) for level in cls.__mro__[: cls.__mro__.index(base)] for name, part in vars(level).items()]
+    used = {word for _, part in own for word in _names_in(part)}
+    for name in dict(own):
         ours = others.get(name) or next(iter(difflib.get_close_matches(name, methods, 1, NEARLY)), None)
         if ours is None or name in methods or name in used or not callable(getattr(cls, name)):
             continue
-        if ours.split(",")[0] not in own:
+        if ours.split(",")[0] not in dict(own):
             raise UserError(f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}")
 
 

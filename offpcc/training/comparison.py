@@ -4,10 +4,11 @@ The settings of a run are the values in its config, by name, as `plain_values` r
 is imported. Groups of runs also differ in facts that are no settings, such as the run of `--init` (`with_facts`).
 """
 
+import contextlib
+import csv
 import functools
 import hashlib
 import inspect
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -136,22 +137,29 @@ def with_facts(run: Path, settings: Settings) -> Settings:
     """Return the settings of a run, with facts of its run.json that change what is learned, as if they were settings.
 
     These are the run whose networks it started from, the environment that a function made, and the epoch after which it
-    went online, which settings do not tell or which `differing` ignores. Runs that start from runs of one folder,
-    results/ENV/ALGO/1 and 2, count as alike: these are seeds of one experiment.
+    went online, which settings do not tell or which `differing` ignores. Runs that start from runs whose names differ
+    in a last number, results/ENV/ALGO/1 and 2, count as alike: these are seeds of one experiment.
     """
     folder, facts = RunFolder.at(run), dict[str, str]()
     details = folder.details()
     if isinstance(init := details.get("init"), str) and init:
-        source = Path(os.path.relpath(init))
-        facts["run.init"] = repr(str(source.parent if source.name.isdecimal() else source))
+        last = "/".join(Path(init).parts[-3:])  # the same from every working directory
+        facts["run.init"] = repr(re.sub(r"\d+$", "", last).rstrip("/"))
     if isinstance(made := details.get("env_made"), str):
         facts["run.env_class"], _, facts["run.env_made"] = shown(made, len(made)).partition(" ")
     if isinstance(details.get("from"), str):
         epoch = details.get("switch_epoch")
-        facts |= {"run.switch_epoch": str(epoch)} if isinstance(epoch, int) else {}
+        facts["run.switch_epoch"] = str(epoch if isinstance(epoch, int) else _epochs_before_the_switch(run))
     elif folder.env_steps() and (planned := _bound_value(settings, "train.num_epochs")) is not None:
         facts["run.switch_epoch"] = planned
     return {**settings, **facts}
+
+
+def _epochs_before_the_switch(run: Path) -> int:
+    """Return the number of epochs in a run's table before it went online; older versions store it nowhere else."""
+    with contextlib.suppress(OSError), (run / "progress.csv").open(encoding="utf-8", newline="") as file:
+        return sum(not row.get("env_step") for row in csv.DictReader(file))
+    return 0
 
 
 def are_same(one: Settings, other: Settings) -> bool:

@@ -74,8 +74,8 @@ class OnlineOptions(Settings):
         decay: names of numbers of the algorithm that fall linearly in the online phase, such as
             ``["actor_bc_coef", "critic_bc_coef"]`` of ReBRAC.
         decay_to: the part of its value that each of them keeps.
-        decay_steps: environment steps of the decay; None for the whole online phase, as it was planned when it began:
-            with more steps after a resume, the numbers stay where they are.
+        decay_steps: environment steps of the decay; None for the whole online phase, as it was planned when it began.
+            More steps after a resume do not stretch the decay.
     """
 
     share: Fraction = 0.5

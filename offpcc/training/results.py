@@ -143,6 +143,8 @@ class RunResult:
             UserError: there is no such agent.
         """
         run = RunFolder.at(self.folder)
+        run.refuse_newer()
+        check_arguments("agent", rules_of(RunResult.agent), {"last": last})
         if last and not run.actor_last.is_file():
             raise UserError(f"{run.actor_last} does not exist; leave last=True out for the best agent")
         return Agent.load(run.actor_last if last else run.actor(), device=device)
@@ -209,10 +211,9 @@ class RunResult:
                 raise UserError(f"a function made the environment of {self.folder}, {name}; give it again, by env=")
             with loading.same_bindings():
                 loading.load_for_actor(None, run.config)
+                # Environments are made below, with the bound wrappers.
                 make_env, longest = _configured(env or run.env()), episode_options()
-                actor = self.agent(
-                    device, last=last
-                ).algorithm  # bindings of the wrappers count when environments are made, below
+                actor = self.agent(device, last=last).algorithm
                 return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
 

@@ -51,7 +51,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.acting": "22d277f9d7f244a6",
     "algorithms.base": "468a48fbd5b025b0",
     "algorithms.bc": "af5da40623535f19",
-    "algorithms.components": "7bde7baee86d1b22",
+    "algorithms.components": "d7763fa972b8c827",
     "algorithms.construction": "a089d5734ca8a098",
     "algorithms.ddpg": "2e4f993658a6c284",
     "algorithms.discrete_bcq": "e74dc92f3d52d341",

@@ -292,12 +292,11 @@ def test_a_run_in_a_model_has_the_settings_of_the_same_command(launch):
 
 def test_the_command_that_shows_an_actor_names_the_part_of_the_data(tmp_path):
     """The part of the data is in the name of the run's folder."""
-    for part, words in (
-        ({"dataset_fraction": 0.5}, "--dataset_fraction 0.5"),
-        ({"dataset_steps": 9}, "--dataset_steps 9"),
-    ):
-        options = TrainOptions("td3_bc", "pendulum-v0", dataset="swings.hdf5", **part)
-        assert f"--dataset swings.hdf5 {words} --algo" in command(options, RunFolder.at(tmp_path), 1, "--render")
+    for name, value in (("dataset_fraction", 0.5), ("dataset_steps", 9)):
+        given = {"dataset": "swings.hdf5", "init": Path("run"), "model": Path("model.pt"), name: value}
+        words = command(TrainOptions("td3_bc", "pendulum-v0", **given), RunFolder.at(tmp_path), 1, "--render")
+        assert f"--dataset swings.hdf5 --{name} {value} --algo" in words
+        assert "--init" not in words and "--model" not in words  # which are refused beside --render
 
 
 @pytest.mark.parametrize("option", [("--init", "run"), ("--model", "model.pt"), ("--no_video",)])

@@ -233,6 +233,19 @@ def test_a_helper_may_have_the_name_that_another_library_uses():
 
     assert Helped().on_step() is None
 
+    class Child(Helped):
+        def before_updates(self, run):
+            super().before_updates(run)
+
+    class Nested(Callback):
+        def before_updates(self, run):
+            return [self.on_step(number) for number in range(3)]
+
+        def on_step(self, number):
+            return number
+
+    assert Child().on_step() is None and Nested().before_updates(None) == [0, 1, 2]
+
 
 # The end of a run ----------------------------------------------------------------------------------------------------
 
