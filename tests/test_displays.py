@@ -41,16 +41,14 @@ class UnprintableError(Exception):
         raise RuntimeError("no text")
 
 
-FAULTS = itertools.cycle(
-    [
-        OverflowError("days=1000000000; must have magnitude <= 999999999"),
-        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-        UserError("a fault of the user's"),
-        SystemExit(3),
-        UnprintableError(),
-        MemoryError(),
-    ]
-)
+FAULTS = [
+    OverflowError("days=1000000000; must have magnitude <= 999999999"),
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    UserError("a fault of the user's"),
+    SystemExit(3),
+    UnprintableError(),
+    MemoryError(),
+]
 
 
 class Tracker:
@@ -79,6 +77,7 @@ PLACES = [
     (fit, "record_episodes", "the video"),
     (fit, "tell_result", "the summary of the run"),
 ]
+PAIRS = [*zip(PLACES, itertools.cycle(FAULTS), strict=False), ((fit, "record_episodes", "the video"), FAULTS[2])]
 
 
 def broken(fault):
@@ -103,14 +102,16 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.pictures
-@pytest.mark.parametrize(("owner", "name", "what"), PLACES, ids=[f"{what}-{name}" for _, name, what in PLACES])
-def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, owner, name, what):
+@pytest.mark.parametrize(
+    ("place", "fault"), PAIRS, ids=[f"{what}-{name}-{type(fault).__name__}" for (_, name, what), fault in PAIRS]
+)
+def test_what_a_display_raises_ends_no_run(launch, tmp_path, monkeypatch, undisturbed, place, fault):
+    owner, name, what = place
     monkeypatch.setattr(metrics, "REPORT_INTERVAL", 1e-6)  # as often as can be
     monkeypatch.setattr(fit, "WandbLogger", Tracker)
     monkeypatch.setattr(fit, "tracking_wanted", lambda track: True)
     if owner is not fit:
         monkeypatch.setattr(fit, "record_episodes", lambda *rest: ([], [tmp_path / "film.mp4"]))
-    fault = next(FAULTS)
     monkeypatch.setattr(owner, name, broken(fault))
     words = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     code, out, err = launch(*words, "--gin", *BINDINGS)
@@ -150,14 +151,18 @@ def test_a_logger_that_keeps_data_ends_the_run():
 def test_a_failing_progress_bar_ends_no_recording(launch, tmp_path, monkeypatch):
     words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "250", "--out")
     assert launch(*words, tmp_path / "whole.hdf5")[0] == 0
-    terminal = Console(force_terminal=True, file=io.StringIO())
-    monkeypatch.setattr(collect, "Console", lambda: terminal)
-    for name in ("start", "update", "stop"):
+    for number, fault in enumerate(FAULTS):
+        terminal, file = Console(force_terminal=True, file=io.StringIO(), width=200), tmp_path / f"{number}.hdf5"
         with monkeypatch.context() as patch:
-            patch.setattr(Bar, name, broken(next(FAULTS)))
-            code, out, err = launch(*words, tmp_path / f"{name}.hdf5")
-        assert code == 0 and out.count("the progress bar failed") <= 1 and "Traceback" not in out + err
-        assert (tmp_path / f"{name}.hdf5").read_bytes() == (tmp_path / "whole.hdf5").read_bytes()
+            for stream in ("stdout", "stderr"):  # a bar that does not stop keeps them
+                patch.setattr(sys, stream, getattr(sys, stream))
+            patch.setattr(collect, "Console", lambda terminal=terminal: terminal)
+            patch.setattr(Bar, ("start", "update", "stop")[number % 3], broken(fault))
+            code, out, err = launch(*words, file)
+        shown = out + terminal.file.getvalue()  # a bar that is up shows what is printed above it
+        assert code == 0 and "Traceback" not in shown + err
+        assert shown.count("the progress bar failed") == (not isinstance(fault, UnprintableError)), fault
+        assert file.read_bytes() == (tmp_path / "whole.hdf5").read_bytes()
 
 
 def test_a_failing_progress_bar_ends_no_download(monkeypatch, capsys):
