@@ -100,7 +100,7 @@ def test_one_that_is_killed_from_outside_is_started_anew(workers, capsys):
 
 
 def test_one_that_hangs_is_started_anew(workers, capsys):
-    interaction = workers(Naps, seeds=SEEDS[:1], timeout=0.5)
+    interaction = workers(Naps, seeds=SEEDS[:1], timeout=1.0)
     assert steps(interaction, 4) == 3
     assert interaction.num_dropped == 1
     assert "make.timeout" in capsys.readouterr().err
@@ -313,11 +313,11 @@ def is_running(pid):
 
 def test_the_replay_of_an_episode_has_a_time_limit(workers, capsys):
     """It hangs there, because each step of it is slow."""
-    environments = workers(Walk, seeds=SEEDS[:1], timeout=0.2).environments
+    environments = workers(Walk, seeds=SEEDS[:1], timeout=2.0).environments
     environments._ask("reset", {0: True})
     environments._ask("step", {0: Walk.action_space.sample()})
     snapshot = environments.snapshot()
-    slow = workers(SlowWalk, seeds=SEEDS[:1], timeout=0.2).environments
+    slow = workers(SlowWalk, seeds=SEEDS[:1], timeout=0.5).environments
     slow.restore(snapshot)
     assert "has not answered within make.timeout; it is restarted" in capsys.readouterr().err
 
@@ -376,8 +376,9 @@ def test_an_agent_learns_on_and_forgets_the_dropped_episode():
     interaction = learner.interaction
     for _ in range(12):
         interaction.step(explore_at_random=False)
-    interaction.environments.workers[0].process.kill()
-    time.sleep(0.2)
+    process = interaction.environments.workers[0].process
+    process.kill()
+    process.join()
     interaction.step(explore_at_random=False)
     assert interaction.num_dropped == 1 and interaction.lengths.tolist() == [0, 13]
     assert not learner.buffer.unfinished[0].actions and len(learner.buffer.unfinished[1].actions) == 13
