@@ -17,6 +17,7 @@ from offpcc.config import loading
 from offpcc.core import Step
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Encoder
+from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation, run_episodes
@@ -94,7 +95,7 @@ def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     train_epochs(tmp_path / "parts", algo, 1)
     parts = train_epochs(tmp_path / "parts", algo, 4)
     assert rows(whole.path) == rows(parts.path)
-    assert float(rows(whole.path)[-1].split(",")[8]) > 0.0, "there were no updates"
+    assert read_progress(whole.progress)["update"][-1] > 0, "there were no updates"
     assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
     assert_same(torch.load(whole.actor_last), torch.load(parts.actor_last))
 
