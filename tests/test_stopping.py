@@ -312,8 +312,11 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("then", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_interrupt_ends_at_once(then, tmp_path):
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)],
+)
+def test_a_second_interrupt_ends_at_once(first, then, tmp_path):
     """An environment that does not come back is left behind; a second SIGTERM is the machine's impatience."""
     (tmp_path / "stuck.py").write_text(STUCK)
     process = start(
@@ -327,13 +330,15 @@ def test_a_second_interrupt_ends_at_once(then, tmp_path):
         PYTHONPATH=f"{tmp_path}:{LAUNCH.parents[1]}",
     )
     wait_for((tmp_path / "stuck").exists, process)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    process.send_signal(first)
+    wait_for((tmp_path / "asked").exists, process)
+    (tmp_path / "asked").unlink()
     process.send_signal(then)
     if then == signal.SIGTERM:
+        wait_for((tmp_path / "asked").exists, process)
         (tmp_path / "free").touch()
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + first
     assert "Traceback" not in out + err
     assert (tmp_path / "stuck-stuck-v0" / "sac" / "1" / "checkpoint.pt").exists() is (then != signal.SIGINT)
 
@@ -341,12 +346,14 @@ def test_a_second_interrupt_ends_at_once(then, tmp_path):
 STUCK = """
 import pathlib, time
 import gymnasium
+from offpcc.utils import signals
 
 class Stuck(gymnasium.Wrapper):
     def step(self, action):
         self.steps = getattr(self, "steps", 0) + 1
         here = pathlib.Path(__file__).parent
         if self.steps == 20:
+            signals.WHEN_ASKED.append((here / "asked").touch)
             (here / "stuck").touch()
             while not (here / "free").exists():
                 time.sleep(0.01)
