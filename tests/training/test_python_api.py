@@ -949,6 +949,7 @@ def test_agents_in_two_threads_end_with_the_bytes_that_each_has_alone():
     assert torch.get_num_threads() == 1
 
 
+@pytest.mark.pictures
 def test_two_runs_in_two_threads_write_the_folders_that_each_has_alone(tmp_path):
     """All at once: building, which gin notes, training, pictures, and actors that are loaded for a video."""
     jobs = {"sac": {"hidden_dims": (8,)}, "rtd3": {"hidden_dims": (6,)}, "ddpg": {"hidden_dims": (4,), "lr": 1e-4}}
@@ -975,6 +976,7 @@ def test_two_runs_in_two_threads_write_the_folders_that_each_has_alone(tmp_path)
         other = tmp_path / "together" / one.relative_to(tmp_path / "alone")
         for name in ("config.gin", "actor_last.pt", "actor_best.pt"):
             assert (one / name).read_bytes() == (other / name).read_bytes(), (one.parent.name, name)
+        assert (one / "curve.png").exists() and (other / "curve.png").exists(), one
         ours, theirs = ({**read_checkpoint(at / "checkpoint.pt"), "global_generators": 0} for at in (one, other))
         assert_same(ours, theirs)
         assert signals._depth == 0
