@@ -152,11 +152,15 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
 
     again = command(killed, "--algo", algo, "--resume", "--gin", "ActorCritic.gamma = 0.9")
     words = [sys.executable, "-m", "offpcc.launch", *map(str, again)]
+    codes = []
     for wanted in ("run/actor_epoch_2.pt", "medium-replay.hdf5"):  # in training, and after it
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options) as process:
             while process.poll() is None and not (killed / wanted).exists():
                 time.sleep(0.02)
             process.send_signal(signal.SIGKILL)
+        codes.append(process.returncode)
+    assert codes[0] == -signal.SIGKILL, "no training was killed"
+    assert codes[1] in (-signal.SIGKILL, 0)  # the end of it may come first
     code, _, err = alone(*again)
     assert code == 0, err
     assert digests(killed) == digests(whole)
