@@ -418,5 +418,7 @@ def test_they_reach_the_agent_with_memory(algorithm, name):
 @pytest.mark.parametrize("file", ["test/offline_short.gin", "offline_quickstart.gin", "offline/*.gin"])
 def test_configs_of_recorded_data_say_nothing_of_exploring(file):
     """Which does not happen there; --gin refuses the same."""
-    for path in CONFIGS.glob(file):
+    paths = list(CONFIGS.glob(file))
+    assert paths
+    for path in paths:
         assert "update_after" not in path.read_text(), path
