@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import random
 import re
 import signal
 
@@ -180,8 +181,10 @@ def rows(folder):
 
 @pytest.fixture(autouse=True)
 def clean_slate(monkeypatch):
-    """No bindings of another test, one thread, and none of the user's settings."""
+    """No bindings of another test, the same seeds, one thread, and none of the user's settings."""
     gin.clear_config()
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
     torch.set_num_threads(1)
     for name in ("OFFPCC_RESULTS", "OFFPCC_WANDB_PROJECT", "OFFPCC_WANDB_ENTITY"):
         monkeypatch.delenv(name, raising=False)
