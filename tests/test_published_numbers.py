@@ -90,11 +90,12 @@ def test_models():
     header = ("environment", "algorithm", "last test", "steps to -200, each id")
     for env, algo, last, *_ in rows_of(*header, "without a model, one update in two steps"):
         assert last == spread(last_tests(f"published_models/{env.split(',')[0]}/{algo.strip('`')}")), (env, algo)
-    header = ("environment, data", "algorithm", "last test", "mean of the last five tests", "best test")
-    for env, algo, *numbers in rows_of(*header):
+    header = ("environment, data", "algorithm", "ids", "last test", "mean of the last five tests", "best test")
+    for env, algo, number, *numbers in rows_of(*header):
         place = env.replace(" (velocities hidden)", "").replace(", ", "_from_")
-        [tests] = returns(f"published_models/{place}/{algo.strip('`')}")
-        assert numbers == [f"{number:,.1f}" for number in (tests[-1], np.mean(tests[-5:]), max(tests))], (env, algo)
+        found = returns(f"published_models/{place}/{algo.strip('`')}")
+        last, five, best = ([of(tests) for tests in found] for of in (lambda x: x[-1], lambda x: np.mean(x[-5:]), max))
+        assert (int(number), numbers) == (len(found), [*map(spread, (last, five, best))]), (env, algo)
 
 
 @pytest.mark.parametrize("score", [(), ("D4RL score, last",)], ids=["returns", "scores"])
