@@ -19,6 +19,7 @@ from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
+from offpcc.utils.files import open_regular
 from offpcc.utils.paths import shown
 
 Settings = Mapping[str, str]  # as `plain_values` returns them
@@ -157,7 +158,7 @@ def with_facts(run: Path, settings: Settings) -> Settings:
 
 def _epochs_before_the_switch(run: Path) -> int:
     """Return the number of epochs in a run's table before it went online; older versions store it nowhere else."""
-    with contextlib.suppress(OSError), (run / "progress.csv").open(encoding="utf-8", newline="") as file:
+    with contextlib.suppress(OSError), open_regular(run / "progress.csv", "r", encoding="utf-8", newline="") as file:
         return sum(not row.get("env_step") for row in csv.DictReader(file))
     return 0
 

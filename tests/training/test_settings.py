@@ -95,10 +95,12 @@ ONLINE = {"then_env_steps": 50}
 @pytest.mark.parametrize(
     ("one", "other", "named"),
     [
-        ({}, {"init": "results/e-v0/sac/1"}, ["", "init='results/e-v0/sac'"]),
+        ({}, {"init": "results/e-v0/sac/1"}, ["", "init='e-v0/sac'"]),
         ({"init": "results/e-v0/sac/1"}, {"init": "results/f-v0/sac/1"},
-         ["init='results/e-v0/sac'", "init='results/f-v0/sac'"]),
+         ["init='e-v0/sac'", "init='f-v0/sac'"]),
         ({"init": "results/e-v0/sac/1"}, {"init": "./results/e-v0/sac/2"}, None),  # seeds of one experiment
+        ({"init": "results/e-v0/sac/1"}, {"init": "/data/results/e-v0/sac/2"}, None),
+        ({"init": "all/runs/before_1"}, {"init": "all/runs/before_2"}, None),
         ({"env_made": f"{MADE}(g=2)"}, {"env_made": f"{MADE}(g=10)"},
          ["env_made=Pendulum-v1(g=2)", "env_made=Pendulum-v1(g=10)"]),
         ({"env_made": "mine.One (g=2)"}, {"env_made": "mine.Two (g=2)"}, ["env_class=mine.One", "env_class=mine.Two"]),
@@ -106,6 +108,8 @@ ONLINE = {"then_env_steps": 50}
         ({"num_epochs": 5, **ONLINE}, {"num_epochs": 9, "from": "a", "switch_epoch": 5, **ONLINE}, None),
         ({"from": "a", "switch_epoch": 5, **ONLINE}, {"from": "a", "switch_epoch": 9, **ONLINE},
          ["switch_epoch=5", "switch_epoch=9"]),
+        ({"from": "a", "rows": "step,env_step\n1,\n2,\n3,1\n", **ONLINE},
+         {"from": "a", "switch_epoch": 2, **ONLINE}, None),
         ({"num_epochs": 5}, {"num_epochs": 9}, None),
         ({"init": "", "env_made": 3, "from": [], "then_env_steps": "x"}, {}, None),  # not by offpcc
     ],
@@ -116,6 +120,7 @@ def test_runs_that_differ_in_more_than_settings_are_no_seeds_of_one_experiment(o
         run.mkdir()
         (run / "config.gin").write_text(BASE.replace("num_epochs = 3", f"num_epochs = {facts.get('num_epochs', 3)}"))
         (run / "run.json").write_text(json.dumps(facts))
+        (run / "progress.csv").write_text(facts.get("rows", ""))  # older runs do not say their switch_epoch
     groups = group_runs(runs)
     assert groups == ({"": runs} if named is None else {named[0]: runs[:1], named[1]: runs[1:]})
     digests = [hash_settings(with_facts(run, settings_of_run(run))) for run in runs]
