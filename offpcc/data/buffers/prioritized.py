@@ -57,6 +57,7 @@ class SumTree:
         return leaves
 
 
+@configurable
 class Prioritized(BufferBase):
     """Draws items in proportion to their default share times priority ** alpha; new items have the largest priority.
 
