@@ -57,7 +57,6 @@ class SumTree:
         return leaves
 
 
-@configurable
 class Prioritized(BufferBase):
     """Draws items in proportion to their default share times priority ** alpha; new items have the largest priority.
 

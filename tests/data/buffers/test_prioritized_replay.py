@@ -456,8 +456,7 @@ def test_a_gin_file_chooses_the_buffer_and_the_run_goes_on_exactly(mine, tmp_pat
     code, out, err = mine(algo, *lines, "train.num_epochs = 3")
     assert code == 0, err
     whole = run_folder(tmp_path, algo=algo)
-    settings = (whole / "config.gin").read_text()
-    assert f"{name}.alpha = 0.5" in settings and "Prioritized.beta = 0.4" in settings  # a default that was not bound
+    assert f"{name}.alpha = 0.5" in (whole / "config.gin").read_text()
     checkpoint = read_checkpoint(whole / "checkpoint.pt")
     assert checkpoint["buffer"]["num_updates"] > 0
     kept = tmp_path / "kept"
