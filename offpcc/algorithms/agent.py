@@ -164,7 +164,7 @@ class Agent:
             observation = np.asarray(observation)
         except ValueError as error:
             raise ValueError(f"act got {type(observation).__name__} of parts that are no array{OF_TUPLES}") from error
-        self._check_shape(observation, OF_TUPLES * is_tuple)
+        self._check_shape(observation, OF_TUPLES if is_tuple else "")
         if self._sees_image and observation.dtype != np.uint8:
             observation = _as_pixels(observation)
         if is_first is not None:

@@ -493,13 +493,14 @@ def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mappi
     Raises:
         UserError: it has one.
     """
-    own = [(name, part) for level in cls.__mro__[: cls.__mro__.index(base)] for name, part in vars(level).items()]
-    used = {word for _, part in own for word in _names_in(part)}
-    for name in dict(own):
+    levels = cls.__mro__[: cls.__mro__.index(base)]
+    own = {name for level in levels for name in vars(level)}
+    used = {word for level in levels for part in vars(level).values() for word in _names_in(part)}
+    for name in sorted(own):
         ours = others.get(name) or next(iter(difflib.get_close_matches(name, methods, 1, NEARLY)), None)
         if ours is None or name in methods or name in used or not callable(getattr(cls, name)):
             continue
-        if ours.split(",")[0] not in dict(own):
+        if ours.split(",")[0] not in own:
             raise UserError(f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}")
 
 

@@ -158,7 +158,11 @@ def with_facts(run: Path, settings: Settings) -> Settings:
 
 def _epochs_before_the_switch(run: Path) -> int:
     """Return the number of epochs in a run's table before it went online; older versions store it nowhere else."""
-    with contextlib.suppress(OSError), open_regular(run / "progress.csv", "r", encoding="utf-8", newline="") as file:
+    table = run / "progress.csv"
+    with (
+        contextlib.suppress(OSError, ValueError, csv.Error),  # it is missing or damaged
+        open_regular(table, "r", encoding="utf-8", newline="") as file,
+    ):
         return sum(not row.get("env_step") for row in csv.DictReader(file))
     return 0
 

@@ -110,6 +110,7 @@ ONLINE = {"then_env_steps": 50}
          ["switch_epoch=5", "switch_epoch=9"]),
         ({"from": "a", "rows": "step,env_step\n1,\n2,\n3,1\n", **ONLINE},
          {"from": "a", "switch_epoch": 2, **ONLINE}, None),
+        ({"from": "a", "rows": "\udcff", **ONLINE}, {"from": "a", "switch_epoch": 0, **ONLINE}, None),  # damaged
         ({"num_epochs": 5}, {"num_epochs": 9}, None),
         ({"init": "", "env_made": 3, "from": [], "then_env_steps": "x"}, {}, None),  # not by offpcc
     ],
@@ -120,7 +121,9 @@ def test_runs_that_differ_in_more_than_settings_are_no_seeds_of_one_experiment(o
         run.mkdir()
         (run / "config.gin").write_text(BASE.replace("num_epochs = 3", f"num_epochs = {facts.get('num_epochs', 3)}"))
         (run / "run.json").write_text(json.dumps(facts))
-        (run / "progress.csv").write_text(facts.get("rows", ""))  # older runs do not say their switch_epoch
+        (run / "progress.csv").write_text(
+            facts.get("rows", ""), errors="surrogateescape"
+        )  # older runs do not say their switch_epoch
     groups = group_runs(runs)
     assert groups == ({"": runs} if named is None else {named[0]: runs[:1], named[1]: runs[1:]})
     digests = [hash_settings(with_facts(run, settings_of_run(run))) for run in runs]
