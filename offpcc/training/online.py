@@ -76,6 +76,7 @@ class OnlineOptions(Settings):
         decay_to: the part of its value that each of them keeps.
         decay_steps: environment steps of the decay; None for the whole online phase, as it was planned when it began.
             More steps after a resume do not stretch the decay.
+        zero: names of numbers of the algorithm that are 0 in the online phase, such as ``["critic_bc_coef"]``.
     """
 
     share: Fraction = 0.5
@@ -88,6 +89,7 @@ class OnlineOptions(Settings):
     decay: Names = ()
     decay_to: Fraction = 0.5
     decay_steps: PositiveInteger | None = None
+    zero: Names = ()
 
 
 def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: str, in_model: bool) -> None:
@@ -136,11 +138,12 @@ class OnlinePhase:
         """
         self._check()
         options = self.options
-        self.decay = Decay(self.algorithm, options.decay, options.decay_to, options.decay_steps or self.num_steps)
+        num_steps = options.decay_steps or self.num_steps
+        self.decay = Decay(self.algorithm, options.decay, options.decay_to, num_steps, options.zero)
         if options.exploration_noise is not None:  # `begin` sets it
             noise = {"action_noise", "noise_scale"} & {*options.decay}
             self.decay.initial |= dict.fromkeys(noise, options.exploration_noise)
-        self.callbacks: list[Callback] = [self.decay] if options.decay else []
+        self.callbacks: list[Callback] = [self.decay] if options.decay or options.zero else []
 
     def begin(self, before: ActorCritic, has_learned: bool) -> None:
         """Let the algorithm take over from that of the first phase, and give both buffers their shares.
@@ -188,22 +191,30 @@ class OnlinePhase:
                 f"OfflineToOnline.exploration_noise is {options.exploration_noise:g}, but {name} explores by a share "
                 f"of random actions; leave it out, and bind {name}.final_epsilon"
             )
-        for attribute in options.decay:
-            if attribute in OF_OPTIMIZERS:
-                raise UserError(
-                    f"OfflineToOnline.decay names {attribute!r}, which the optimizers read only once, at the start; "
-                    f"for a falling learning rate, bind {name}.lr = @LinearDecay()"
-                )
-            if not _may_fall(self.algorithm, attribute):
-                numbers = sorted(key for key in vars(self.algorithm) if _may_fall(self.algorithm, key))
-                numbers = [key for key in numbers if key not in OF_OPTIMIZERS and not key.startswith("_")]
-                kind = (
-                    "is a whole number of" if is_number(getattr(self.algorithm, attribute, None)) else "is no number of"
-                )
-                raise UserError(
-                    f"OfflineToOnline.decay names {attribute!r}, which {kind} {name}; those that can fall are "
-                    f"{', '.join(numbers)}"
-                )
+        if both := next((attribute for attribute in options.zero if attribute in options.decay), None):
+            raise UserError(
+                f"OfflineToOnline.zero and OfflineToOnline.decay both name {both!r}; leave it out in one of them"
+            )
+        for option, attributes in (("decay", options.decay), ("zero", options.zero)):
+            for attribute in attributes:
+                self._check_number(f"OfflineToOnline.{option}", attribute)
+
+    def _check_number(self, option: str, attribute: str) -> None:
+        """Raise if an option names what is no number of the algorithm, or one that cannot change."""
+        name = type(self.algorithm).__name__
+        if attribute in OF_OPTIMIZERS:
+            raise UserError(
+                f"{option} names {attribute!r}, which the optimizers read only once, at the start; for a falling "
+                f"learning rate, bind {name}.lr = @LinearDecay()"
+            )
+        if not _may_fall(self.algorithm, attribute):
+            numbers = sorted(key for key in vars(self.algorithm) if _may_fall(self.algorithm, key))
+            numbers = [key for key in numbers if key not in OF_OPTIMIZERS and not key.startswith("_")]
+            is_whole = is_number(getattr(self.algorithm, attribute, None))
+            raise UserError(
+                f"{option} names {attribute!r}, which {'is a whole number of' if is_whole else 'is no number of'} "
+                f"{name}; those that can fall are {', '.join(numbers)}"
+            )
 
 
 def _may_fall(algorithm: Any, attribute: str) -> bool:
@@ -217,18 +228,19 @@ def _may_fall(algorithm: Any, attribute: str) -> bool:
 
 
 class Decay(Callback):
-    """Callback that lowers numbers of an algorithm linearly from the switch on, and then keeps them.
+    """Callback that lowers numbers of an algorithm from the switch on: linearly, and some to 0 at once.
 
     Args:
         algorithm: the algorithm.
         names: its attributes.
         to: the part of its value that each of them keeps.
         num_steps: environment steps of the decay.
+        zero: its attributes that are 0 from the switch on.
     """
 
-    def __init__(self, algorithm: Any, names: Sequence[str], to: float, num_steps: int) -> None:
+    def __init__(self, algorithm: Any, names: Sequence[str], to: float, num_steps: int, zero: Sequence[str]) -> None:
         self.initial = {name: getattr(algorithm, name) for name in names}
-        self.to, self.num_steps = to, num_steps
+        self.to, self.num_steps, self.zero = to, num_steps, tuple(zero)
 
     def on_start(self, run: Run) -> None:
         """Set the numbers of the current step; a run may resume at any step."""
@@ -243,6 +255,8 @@ class Decay(Callback):
         passed = min((run.loop.step - (run.loop.switch_step or 0)) / self.num_steps, 1.0)
         for name, initial in self.initial.items():
             setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))
+        for name in self.zero:
+            setattr(run.algorithm, name, 0.0)
 
 
 def normalizes(algorithm: ActorCritic) -> bool | str:

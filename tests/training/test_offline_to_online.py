@@ -300,6 +300,15 @@ def test_numbers_of_the_algorithm_fall(pendulum_file):
     assert built.loop.epoch == 4 and watch.online[-1][1] == pytest.approx((0.2, 0.1))
 
 
+def test_numbers_of_the_algorithm_are_zero_online_alone(pendulum_file):
+    given = ("ReBRAC.actor_bc_coef=0.4", "ReBRAC.critic_bc_coef=0.2", "OfflineToOnline.zero=['critic_bc_coef']")
+    watch = Watch(lambda run: (run.algorithm.actor_bc_coef, run.algorithm.critic_bc_coef))
+    built = learner("rebrac", pendulum_file, *given)
+    quietly(built, watch)
+    assert {value for step, switch, value in watch.seen if switch is None} == {(0.4, 0.2)}
+    assert {value for _, value in watch.online} == {(0.4, 0.0)}
+
+
 @pytest.mark.parametrize("keeps", [True, False])
 def test_schedules_start_anew_and_moments_are_kept_or_not(keeps, pendulum_file):
     rate = ("IQL.actor_lr=@LinearDecay()", "LinearDecay.initial=1e-3", "LinearDecay.num_updates=12")
@@ -857,6 +866,8 @@ def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_pa
         ),
         ("OfflineToOnline.decay='beta'", "it has to be a list of names"),
         ("OfflineToOnline.decay=['lr']", "which the optimizers read only once, at the start; for a falling"),
+        ("OfflineToOnline.zero=['nothing']", "zero names 'nothing', which is no number of IQL; those that can fall"),
+        ("OfflineToOnline.zero=['n_step']", "zero names 'n_step', which is a whole number of IQL; those that can"),
         ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),
         ("OfflineToOnline.algorithm=3", "it has to be the name of an algorithm"),
         ("OfflineToOnline.shares=0.5", "did you mean share"),
