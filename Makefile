@@ -421,7 +421,11 @@ MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+$(HOPPER_REPLAY)+$
   $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_beside) \
   $(foreach algo,rmopo riql rtd3_bc,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_p)
 
-evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE)
+# The best two modes from others' recordings, which are to lie in $OFFPCC_DATASETS.
+MODEL_OTHERS := $(foreach algo,epistemic_penalty aleatoric_penalty,model+Hopper-v4+hopper-opolo-expert+$(algo) \
+  model+HalfCheetah-v4+halfcheetah-opolo-medium+$(algo) model+Walker2d-v4+walker2d-opolo-medium+$(algo))
+
+evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE) $(MODEL_OTHERS)
 
 $(MODEL_OFFLINE): $(DATA)/$(HOPPER_REPLAY).hdf5
 $(MODEL_ONLINE): $(VENV)/installed
@@ -431,6 +435,11 @@ $(MODEL_ONLINE): $(VENV)/installed
 $(MODEL_OFFLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 --results results/evidence/models --resume
+
+$(MODEL_OTHERS): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(IN_A_MODEL)/hopper.gin \
+	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
+	  --results results/evidence/models --resume
 
 gallery: $(VENV)/installed
 	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png

@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.cases import CASES, CaseError, chosen
+from benchmarks.cases import CASES, chosen
+from benchmarks.command import command, positive
 from benchmarks.libraries import SOURCES, UnavailableError, offpcc_agents
 from benchmarks.machine import in_words, machine, versions
 from offpcc.algorithms import ActorCritic
+from offpcc.utils.errors import UserError
 from offpcc.utils.system import keep_freed_memory
 
 OUT = Path("results/benchmarks/bf16.json")
@@ -31,6 +33,7 @@ CHECKED = [name for name, case in CASES.items() if "offpcc-bf16" in case.librari
 STORED = 20_000  # transitions
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare; the exit code, 2 where there is no such precision."""
     options = parser().parse_args(arguments)
@@ -41,9 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in chosen(options.cases, CHECKED, "case"):
             rows += errors(name, options.batches)
             print(*(_told(row) for row in rows if row["case"] == name), sep="\n", flush=True)
-    except (UnavailableError, CaseError) as fault:
-        print(f"benchmarks: {fault}", file=sys.stderr)
-        return 2
+    except UnavailableError as fault:
+        raise UserError(str(fault)) from fault
     options.out.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": in_words(machine()), "versions": versions(), "rows": rows}
     options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -107,8 +109,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks.bf16", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     whole.add_argument("--cases", default="rsac,rsac_small,cql", metavar="A,B", help=f"of {', '.join(CHECKED)}")
-    whole.add_argument("--batches", type=int, default=3, metavar="N")
-    whole.add_argument("--threads", type=int, default=2, metavar="N")
+    whole.add_argument("--batches", type=positive, default=3, metavar="N")
+    whole.add_argument("--threads", type=positive, default=2, metavar="N")
     whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
     return whole
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box
 
+from benchmarks.command import positive
 from benchmarks.machine import in_words, machine
 from offpcc.algorithms import ALGORITHMS
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
@@ -114,8 +115,8 @@ def measure(algo: str, buffer: Buffer, num_steps: int, rounds: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1_000_000, help="transitions in each buffer")
-    parser.add_argument("--rounds", type=int, default=5, help="of which the fastest counts")
+    parser.add_argument("--steps", type=positive, default=1_000_000, help="transitions in each buffer")
+    parser.add_argument("--rounds", type=positive, default=5, help="of which the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

@@ -1,17 +1,19 @@
 """Environment steps per second of N environments side by side, in one process and in processes of their own.
 
-python benchmarks/environments.py --envs pendulum-v0 ant-mujoco-v0 --rounds 5
+python -m benchmarks.environments --envs pendulum-v0 ant-mujoco-v0 --rounds 5
 
 An agent acts, nothing is learned. The cases take turns, round after round; told are median, lowest and highest.
 """
 
 import argparse
 import statistics
+import sys
 import time
 
 import torch
 
 import offpcc
+from benchmarks.command import command, positive
 
 CASES = [(num_envs, processes) for processes in (False, True) for num_envs in (1, 4, 16)]
 
@@ -39,13 +41,15 @@ class Agents:
             learner.close()
 
 
+@command
 def main():
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=["pendulum-v0", "ant-mujoco-v0"])
     parser.add_argument("--algos", nargs="+", default=["sac", "rsac"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1_600, help="environment steps per case and round")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--steps", type=positive, default=1_600, help="environment steps per case and round")
+    parser.add_argument("--threads", type=positive, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print("| environment | algorithm | N | in | steps/s, median (lowest to highest) |")
@@ -67,4 +71,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

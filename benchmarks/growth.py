@@ -21,6 +21,7 @@ import torch
 
 from benchmarks import pictures
 from benchmarks.cases import CASES, EPISODE_LENGTH, Case
+from benchmarks.command import above_zero, command, positive
 from benchmarks.libraries import Work, floor, offpcc_agents
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.recorded import transitions
@@ -76,6 +77,7 @@ PANELS = {
 MILESTONES = (10_000, 30_000, 100_000, 300_000, 1_000_000)  # transitions
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all panels; the exit code."""
     options = parser().parse_args(arguments)
@@ -146,10 +148,10 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         prog="python -m benchmarks.growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    whole.add_argument("--threads", type=int, default=2, metavar="N")
-    whole.add_argument("--rounds", type=int, default=5, metavar="N")
-    whole.add_argument("--seconds", type=float, default=1.0, metavar="S", help="of each measurement")
-    whole.add_argument("--largest", type=int, default=1_000_000, metavar="N", help="most steps in a buffer")
+    whole.add_argument("--threads", type=positive, default=2, metavar="N")
+    whole.add_argument("--rounds", type=positive, default=5, metavar="N")
+    whole.add_argument("--seconds", type=above_zero, default=1.0, metavar="S", help="of each measurement")
+    whole.add_argument("--largest", type=positive, default=1_000_000, metavar="N", help="most steps in a buffer")
     whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
     return whole
 

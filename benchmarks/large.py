@@ -28,6 +28,7 @@ import torch
 
 from benchmarks.cases import CASES
 from benchmarks.checkpoints import ACTIONS, OBSERVATIONS, play
+from benchmarks.command import above_zero, command, positive
 from benchmarks.libraries.offpcc_agents import prepare
 from benchmarks.machine import in_words, machine
 from benchmarks.worker import resident
@@ -156,19 +157,20 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure one part."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("part", choices=["buffer", "data", "runs"])
-    parser.add_argument("--steps", type=int, default=10_000_000, help="transitions in the buffer")
-    parser.add_argument("--gigabytes", type=float, default=5.0, help="size of each file")
-    parser.add_argument("--memory_limit", type=int, default=1_000_000_000, help="bytes of images in memory")
+    parser.add_argument("--steps", type=positive, default=10_000_000, help="transitions in the buffer")
+    parser.add_argument("--gigabytes", type=above_zero, default=5.0, help="size of each file")
+    parser.add_argument("--memory_limit", type=positive, default=1_000_000_000, help="bytes of images in memory")
     parser.add_argument("--folder", type=Path, help="where the files are written; they are deleted afterwards")
-    parser.add_argument("--numbers", type=int, nargs="+", default=[1, 2, 4], help="runs at a time")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement of runs")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--numbers", type=positive, nargs="+", default=[1, 2, 4], help="runs at a time")
+    parser.add_argument("--seconds", type=above_zero, default=10.0, help="of each measurement of runs")
+    parser.add_argument("--rounds", type=positive, default=5)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(in_words(machine()))

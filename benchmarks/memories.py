@@ -25,11 +25,13 @@ import torch
 
 from benchmarks import pictures
 from benchmarks.cases import MEMORIES
+from benchmarks.command import command, positive
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.results import number
 from offpcc.networks.cells import CELLS, Cell, run_chunked
 from offpcc.networks.cells.base import PIECE
 from offpcc.networks.numpy_inference import Array, mirror_of, view_as_numpy
+from offpcc.utils.errors import UserError
 from offpcc.utils.system import keep_freed_memory
 
 OUT = Path("results/benchmarks/memories.json")
@@ -41,9 +43,12 @@ WARM_UP = 30  # steps
 Row = dict[str, Any]
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all memories; the exit code."""
     options = parser().parse_args(arguments)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        raise UserError(f"--device {options.device}, but PyTorch finds no GPU; leave --device out")
     torch.set_num_threads(options.threads)
     keep_freed_memory()  # as the command line does
     rows = [*learning(options), *acting(options)]
@@ -231,13 +236,13 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--cells", type=names, default=MEMORIES, metavar="NAMES", help="some of " + ",".join(CELLS))
     whole.add_argument("--lengths", type=numbers, default=LENGTHS, metavar="N,N", help="steps of a sequence")
-    whole.add_argument("--width", type=int, default=256, metavar="N")
-    whole.add_argument("--layers", type=int, default=1, metavar="N")
+    whole.add_argument("--width", type=positive, default=256, metavar="N")
+    whole.add_argument("--layers", type=positive, default=1, metavar="N")
     whole.add_argument("--inputs", type=int, default=8, metavar="N", help="numbers of an input")
-    whole.add_argument("--batch", type=int, default=10, metavar="N", help="sequences")
-    whole.add_argument("--threads", type=int, default=1, metavar="N")
+    whole.add_argument("--batch", type=positive, default=10, metavar="N", help="sequences")
+    whole.add_argument("--threads", type=positive, default=1, metavar="N")
     whole.add_argument("--device", default="cpu", help="of learning; acting is on the CPU")
-    whole.add_argument("--rounds", type=int, default=7, metavar="N")
+    whole.add_argument("--rounds", type=positive, default=7, metavar="N")
     whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
     return whole
 

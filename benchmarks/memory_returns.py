@@ -2,9 +2,9 @@
 
 python -m benchmarks.memory_returns results/published_memories
 
-Below the folder is one for each memory, and in it are runs. Told are the last test's return, mean and standard
-deviation over run ids, how many of them have solved the task, and after how many steps (their median): from there on
-three tests in a row reach the task's threshold.
+Below the folder is one for each memory, and in it are runs. A cell has the mean and the standard deviation of the last
+test's return over run ids, and how many of them have solved the task: three tests in a row reach its threshold. Then it
+has the steps until the first of these tests, as the median of the runs that solved it (the larger one of two).
 """
 
 from __future__ import annotations

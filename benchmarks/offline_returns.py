@@ -3,8 +3,9 @@
 python -m benchmarks.offline_returns --library d3rlpy --algo awac --env HalfCheetah-v4 --dataset DATA.hdf5
 python -m benchmarks.offline_returns --library corl=FOLDER --algo edac ...
 
-Widths, batch size, number of critics and of updates, and the part of the best episodes are those of the config;
-observations are normalised by the data's statistics. The tests are offpcc's, in the same episodes. It writes
+Widths, batch size, number of critics and of updates, and the part of the best episodes are those of the config. All
+other settings are constants here and in `benchmarks/libraries`; a config that binds other values is refused.
+Observations are normalised by the data's statistics. The tests are offpcc's, in the same episodes. It writes
 progress.csv where `offpcc plot` finds it, under a name such as d3rlpy-awac. A run that has all its tests is left as it
 is; an interrupted one begins anew.
 """
@@ -27,15 +28,35 @@ import torch
 
 import offpcc
 from benchmarks.cases import CLONES, Case, Sizes
+from benchmarks.command import command, positive
 from benchmarks.libraries import SOURCES, Learner, UnavailableError, load, version
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.recorded import Transitions, of_file
 from offpcc.algorithms import ALGORITHMS
+from offpcc.config.loading import plain_values
 from offpcc.core import Memory, Step
 from offpcc.envs.d4rl import catalog
 from offpcc.training.evaluation import Evaluation
+from offpcc.utils.errors import UserError
 
 CONFIG = Path("configs/evidence/offline/beside_peers.gin")
+READ = ("hidden_dims", "num_critics", "num_samples")  # of any algorithm
+READ_HERE = ("ReplayBuffer.batch_size", "train.num_epochs", "train.num_steps_per_epoch", "dataset.best_fraction")
+CONSTANT = {  # what the libraries have; those of algorithms for discrete actions are the last five
+    "ActorCritic.lr": (3e-4,),
+    "ActorCritic.gamma": (0.99,),
+    "ActorCritic.polyak": (0.995, 0.0),
+    "ActorCritic.normalize_observations": (True,),
+    "BCQ.vae_hidden_dims": ((256, 256),),
+    "BCQ.num_acting_samples": (10,),
+    "train.num_test_episodes_per_epoch": (10,),
+    "ActorCritic.target_update_interval": (500,),
+    "QRDQN.num_quantiles": (50,),
+    "DiscreteCQL.conservative_weight": (1.0,),
+    "DiscreteCRR.conservative_weight": (2.0,),
+    "DiscreteCRR.num_critics": (1,),
+}
+UNUSED = ("Recurrent.", "RecurrentReplayBuffer.", "ReplayBuffer.capacity", "train.update")  # without an environment
 LIMIT, MARGIN = 10.0, 1e-3  # of normalised observations, as in offpcc.algorithms.components
 
 
@@ -51,6 +72,7 @@ class Policy:
         return np.clip(actions, -1.0, 1.0).astype(np.float32), memory
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and test each run id that is not finished."""
     options = parser().parse_args(arguments)
@@ -59,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.library!r} is no library, or one of {', '.join(CLONES)} without =FOLDER", file=sys.stderr)
         return 2
     offpcc.configure(str(options.config))
+    check_settings(options.config)
     case, epochs, updates = settings(options.algo)
     data, normalize = normalized(of_file(options.dataset, best_fraction()))
     for run_id in options.run_id:
@@ -81,6 +104,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         train(learner, Policy(learner.act, normalize), options.env, file, epochs, updates)
     return 0
+
+
+def check_settings(config: Path) -> None:
+    """Refuse a config that the libraries would not follow.
+
+    Raises:
+        UserError: it binds something that is neither read nor one of the constants.
+    """
+    for name in plain_values(gin.config_str()):
+        owner, _, parameter = name.rpartition(".")
+        short = f"{owner.rpartition('.')[2]}.{parameter}"
+        if short in READ_HERE or short.startswith(UNUSED) or (parameter in READ and short not in CONSTANT):
+            continue
+        value = gin.query_parameter(name)
+        if value not in CONSTANT.get(short, ()):
+            allowed = " or ".join(map(str, CONSTANT.get(short, ())))
+            remedy = f"here it is {allowed}" if allowed else "which is not translated; leave it out"
+            raise UserError(f"{config} binds {short} = {value}, {remedy}")
 
 
 def settings(algo: str) -> tuple[Case, int, int]:
@@ -169,7 +210,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--env", required=True)
     whole.add_argument("--dataset", required=True, type=Path, metavar="FILE.hdf5")
     whole.add_argument("--config", type=Path, default=CONFIG)
-    whole.add_argument("--run_id", type=int, nargs="+", default=[1, 2, 3])
+    whole.add_argument("--run_id", type=positive, nargs="+", default=[1, 2, 3])
     whole.add_argument("--results", type=Path, default=Path("results"))
     return whole
 

@@ -3,6 +3,8 @@
 A pass is one network reading one kind of input. Its backward products are those of hidden layers' gradients and, where
 the network learns, of its weights'. There are none that an update could leave out: no gradient of weights that are
 not stepped (critics in the actor's step), none with respect to data, no second reading of the same by the same weights.
+Where the actor's loss has the least critic of each row, a gradient comes back through that critic alone: B / N rows of
+each of the N critics.
 
 Letters: o observation, a recorded action, o' and a' those that follow, b an action of the policy, h a summary; B rows
 of a batch, T its steps, A action dimensions, N critics, H the width of a summary, S sampled actions.
@@ -60,12 +62,12 @@ class Unroll(NamedTuple):
         return 2.0 * self.copies * self.sequences * total / self.every
 
 
-MLPKernel = list[Pass | Unroll]
+Passes = list[Pass | Unroll]
 OBS, A = OBSERVATION_DIM, ACTION_DIM
 
 
-def sac(s: Sizes) -> MLPKernel:
-    """SAC on transitions, with gradients through all critics in the actor's loss: algorithms/sac.py."""
+def sac(s: Sizes) -> Passes:
+    """SAC on transitions: algorithms/sac.py."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, 2 * A), (OBS + A, *s.hidden_dims, 1)
     return [
@@ -74,17 +76,11 @@ def sac(s: Sizes) -> MLPKernel:
         Pass("target critics", "o', a'", critic, N, B),
         Pass("critics", "o, a", critic, N, B, B, weights=True),
         Pass("actor", "o", actor, 1, B, B, weights=True),
-        Pass("critics", "o, b", critic, N, B, B, inputs=A),
+        Pass("critics", "o, b", critic, N, B, B // N, inputs=A),
     ]
 
 
-def fused_sac(s: Sizes) -> MLPKernel:
-    """SAC's fused update: the gradient of the actor's loss passes through the least critic of each row alone."""
-    *others, last = sac(s)
-    return [*others, last._replace(backward=s.batch_size // s.num_critics)]
-
-
-def td3(s: Sizes) -> MLPKernel:
+def td3(s: Sizes) -> Passes:
     """TD3 on transitions: algorithms/td3.py; actor and targets every second time, by the first critic alone."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
@@ -97,14 +93,14 @@ def td3(s: Sizes) -> MLPKernel:
     ]
 
 
-def cql(s: Sizes) -> MLPKernel:
+def cql(s: Sizes) -> Passes:
     """CQL: algorithms/cql.py. Samples come from the forward passes that SAC makes anyway."""
     B, N, critic = s.batch_size, s.num_critics, (OBS + A, *s.hidden_dims, 1)
     sampled = 3 * s.num_samples * B  # of the uniform policy, pi(.|o) and pi(.|o')
     return [*sac(s), Pass("critics", "o, sampled a", critic, N, sampled, sampled, weights=True)]
 
 
-def bcq(s: Sizes) -> MLPKernel:
+def bcq(s: Sizes) -> Passes:
     """BCQ: algorithms/bcq.py; z has 2A numbers, each with a mean and a deviation."""
     B, N, sampled = s.batch_size, s.num_critics, s.num_samples * s.batch_size
     encoder, decoder = (OBS + A, *s.hidden_dims, 4 * A), (OBS + 2 * A, *s.hidden_dims, A)
@@ -122,7 +118,7 @@ def bcq(s: Sizes) -> MLPKernel:
     ]
 
 
-def iql(s: Sizes) -> MLPKernel:
+def iql(s: Sizes) -> Passes:
     """IQL: algorithms/iql.py; V is read again after its step, Q' of recorded actions once."""
     B, N = s.batch_size, s.num_critics
     actor, critic, value = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1), (OBS, *s.hidden_dims, 1)
@@ -136,7 +132,7 @@ def iql(s: Sizes) -> MLPKernel:
     ]
 
 
-def awac(s: Sizes) -> MLPKernel:
+def awac(s: Sizes) -> Passes:
     """AWAC and CRR: algorithms/awac.py. The critics read recorded and S sampled actions after their step."""
     B, N = s.batch_size, s.num_critics
     actor, critic = (OBS, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
@@ -149,7 +145,7 @@ def awac(s: Sizes) -> MLPKernel:
     ]
 
 
-def edac(s: Sizes) -> MLPKernel:
+def edac(s: Sizes) -> Passes:
     """EDAC: algorithms/edac.py, SAC whose critics' loss also has dQ/da.
 
     The gradient of dQ/da times a direction v is that of Q along v. With ReLU, this takes one more reading by the same
@@ -160,20 +156,28 @@ def edac(s: Sizes) -> MLPKernel:
     return [*passes, along]
 
 
-def rebrac(s: Sizes) -> MLPKernel:
+def rebrac(s: Sizes) -> Passes:
     """ReBRAC: algorithms/rebrac.py, TD3 whose actor's loss reads all critics."""
+    *others, last = td3(s)
+    return [*others, last._replace(network="critics", copies=s.num_critics, backward=s.batch_size // s.num_critics)]
+
+
+def rlpd(s: Sizes) -> Passes:
+    """RLPD: algorithms/rlpd.py, SAC whose target reads 2 of the N critics.
+
+    The actor learns every 20th time, by the mean of all critics.
+    """
+    of_next, target, critics, actor, judged = sac(s)
     return [
-        each._replace(network="critics", copies=s.num_critics) if each[0] == "first critic" else each for each in td3(s)
+        of_next,
+        target._replace(copies=2),
+        critics,
+        actor._replace(every=20),
+        judged._replace(backward=s.batch_size, every=20),
     ]
 
 
-def rlpd(s: Sizes) -> MLPKernel:
-    """RLPD: algorithms/rlpd.py, SAC whose target reads 2 of the N critics, and whose actor learns every 20th time."""
-    passes = [each._replace(copies=2) if each[0] == "target critics" else each for each in sac(s)]
-    return [each if number < 3 else each._replace(every=20) for number, each in enumerate(passes)]
-
-
-def fql(s: Sizes) -> MLPKernel:
+def fql(s: Sizes) -> Passes:
     """FQL: algorithms/fql.py; the flow takes 10 steps of Euler's method, the policy one."""
     B, N = s.batch_size, s.num_critics
     policy, flow, critic = (OBS + A, *s.hidden_dims, A), (OBS + A + 1, *s.hidden_dims, A), (OBS + A, *s.hidden_dims, 1)
@@ -188,28 +192,28 @@ def fql(s: Sizes) -> MLPKernel:
     ]
 
 
-def model(s: Sizes) -> MLPKernel:
+def model(s: Sizes) -> Passes:
     """A model's update: networks/gaussian_ensemble.py; means and variances of the change of o and of the reward."""
     networks = (OBS + A, *s.hidden_dims, 2 * (OBS + 1))
     return [Pass("networks", "o, a", networks, s.num_critics, s.batch_size, s.batch_size, weights=True)]
 
 
-def imagine(s: Sizes) -> MLPKernel:
+def imagine(s: Sizes) -> Passes:
     """An imagined step: algorithms/dynamics.py. All elites read all rows, because uncertainty compares them."""
     return [Pass("elites", "o, a", (OBS + A, *s.hidden_dims, 2 * (OBS + 1)), NUM_ELITES, s.batch_size)]
 
 
-def imagine_one(s: Sizes) -> MLPKernel:
+def imagine_one(s: Sizes) -> Passes:
     """An imagined step of which each row is read by one of the elites only."""
     return [Pass("elites", "o, a", (OBS + A, *s.hidden_dims, 2 * (OBS + 1)), NUM_ELITES, s.batch_size // NUM_ELITES)]
 
 
-def bc(s: Sizes) -> MLPKernel:
+def bc(s: Sizes) -> Passes:
     """Behaviour cloning: algorithms/bc.py."""
     return [Pass("actor", "o", (OBS, *s.hidden_dims, A), 1, s.batch_size, s.batch_size, weights=True)]
 
 
-def rsac(s: Sizes) -> MLPKernel:
+def rsac(s: Sizes) -> Passes:
     """RSAC: SAC whose networks each have an LSTM; one reading of T + 1 steps gives the actor h and h'."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, 2 * A), (H + A, *s.hidden_dims, 1)
@@ -221,11 +225,11 @@ def rsac(s: Sizes) -> MLPKernel:
         Pass("actor", "h, h'", actor, 1, B * (T + 1), B * T, weights=True, inputs=H),
         Pass("target critics", "h', a'", critic, N, B * T),
         Pass("critics", "h, a", critic, N, B * T, B * T, weights=True, inputs=H),
-        Pass("critics", "h, b", critic, N, B * T, B * T, inputs=A),
+        Pass("critics", "h, b", critic, N, B * T, B * T // N, inputs=A),
     ]
 
 
-def rsac_s(s: Sizes) -> MLPKernel:
+def rsac_s(s: Sizes) -> Passes:
     """RSAC-sharing: one LSTM for all, trained by the critics."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, 2 * A), (H + A, *s.hidden_dims, 1)
@@ -235,11 +239,11 @@ def rsac_s(s: Sizes) -> MLPKernel:
         Pass("actor", "h, h'", actor, 1, B * (T + 1), B * T, weights=True),
         Pass("target critics", "h', a'", critic, N, B * T),
         Pass("critics", "h, a", critic, N, B * T, B * T, weights=True, inputs=H),
-        Pass("critics", "h, b", critic, N, B * T, B * T, inputs=A),
+        Pass("critics", "h, b", critic, N, B * T, B * T // N, inputs=A),
     ]
 
 
-def rdpg(s: Sizes, every: int = 1) -> MLPKernel:
+def rdpg(s: Sizes, every: int = 1) -> Passes:
     """RDPG: DDPG whose networks, the target actor too, each have an LSTM."""
     B, T, N, (H, _), lstm = s.batch_size, s.num_steps, s.num_critics, _memory(s), _lstm(s)
     actor, critic = (H, *s.hidden_dims, A), (H + A, *s.hidden_dims, 1)
@@ -256,7 +260,7 @@ def rdpg(s: Sizes, every: int = 1) -> MLPKernel:
     ]
 
 
-def rtd3(s: Sizes) -> MLPKernel:
+def rtd3(s: Sizes) -> Passes:
     """RTD3: RDPG with more critics, whose actor learns every second time."""
     return rdpg(s, every=2)
 
@@ -271,8 +275,8 @@ def _lstm(s: Sizes) -> tuple[int, ...]:
     return (OBS, *(width,) * layers)
 
 
-PASSES: dict[str, Callable[[Sizes], MLPKernel]] = {
-    "sac": fused_sac, "sac_n": fused_sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
+PASSES: dict[str, Callable[[Sizes], Passes]] = {
+    "sac": sac, "sac_n": sac, "td3": td3, "td3_bc": td3, "cql": cql, "bcq": bcq, "iql": iql, "bc": bc,
     "calql": cql, "fql": fql, "rlpd": rlpd, "awac": awac, "crr": awac, "edac": edac, "rebrac": rebrac,
     "model": model, "imagine": imagine, "imagine_one": imagine_one,
     "rsac": rsac, "rsac_s": rsac_s, "rdpg": rdpg, "rtd3": rtd3,

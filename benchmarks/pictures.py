@@ -36,7 +36,7 @@ MEMORIES = {
 COLUMNS, FEWEST = 4, 3  # panels side by side; bars that a panel has room for, at least
 
 
-def throughput(rows: Sequence[Row], file: Path, about: str) -> None:
+def throughput(rows: Sequence[Row], file: Path) -> None:
     """A panel for each case, a bar for each library, the floor as a line."""
     together = groups(rows)
     threads = max(row["threads"] for row in rows)  # one picture; the table tells the others
@@ -51,7 +51,8 @@ def throughput(rows: Sequence[Row], file: Path, about: str) -> None:
             _bars(axes, name, group)
         for axes in panels.flat[len(shown) :]:
             axes.set_axis_off()
-        figure.suptitle(f"{about}, {threads} thread{'s' * (threads > 1)}; medians, lowest to highest", fontsize=9)
+        machines = " and ".join(sorted({row["machine"] for group in shown.values() for row in group}))
+        figure.suptitle(f"{machines}, {threads} thread{'s' * (threads > 1)}; medians, lowest to highest", fontsize=9)
         save(figure, file)
 
 

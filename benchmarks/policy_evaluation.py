@@ -13,6 +13,7 @@ import copy
 import functools
 import json
 import operator
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 
 import offpcc
+from benchmarks.command import command, positive
 from benchmarks.machine import in_words, machine, versions
 from offpcc.cli.evaluate_from_data import MOST_CHOSEN, measure_returns
 from offpcc.training.analysis.run_statistics import rank_correlation, regret_at
@@ -31,6 +33,7 @@ EVERY = 2  # epochs between two policies
 RECORDED_STEPS = 4_000  # by each policy that records
 
 
+@command
 def main() -> None:
     """Train, record, estimate, play, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -39,8 +42,8 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--config", default="configs/small.gin")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--updates", type=int, default=5_000)
-    parser.add_argument("--episodes", type=int, default=50)
+    parser.add_argument("--updates", type=positive, default=5_000)
+    parser.add_argument("--episodes", type=positive, default=50)
     given = parser.parse_args()
     torch.set_num_threads(1)
     offpcc.configure(given.config)
@@ -90,4 +93,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

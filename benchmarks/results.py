@@ -44,18 +44,18 @@ def rows_of(case: Case, found: Iterable[Found], plan: Plan) -> list[Row]:
     ]
 
 
-def read(file: Path) -> list[Row]:
+def read(file: Path, columns: Sequence[str] = ("case", "library", "threads", "median")) -> list[Row]:
     """The rows of a file, none if there is no file.
 
     Raises:
-        DamagedError: it holds something else.
+        DamagedError: it holds something else, such as rows without these columns.
     """
     if not file.exists():
         return []
     try:
         rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-        if not all({"case", "library", "threads", "median"} <= row.keys() for row in rows):
-            raise KeyError("case")
+        if not all({*columns} <= row.keys() for row in rows):
+            raise KeyError(*columns)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{file} holds no rows of a benchmark; remove it, or give another --out") from error
     return list(rows)
@@ -78,10 +78,10 @@ def _place(row: Row) -> tuple[int, int, int, str]:
     return case, -row["threads"], library, row["library"]
 
 
-def write(file: Path, rows: Sequence[Row]) -> None:
-    """The JSON file, and the Markdown table beside it."""
+def write(file: Path, rows: Sequence[Row], device: str = "cpu") -> None:
+    """The JSON file, and the Markdown table beside it. Machine and versions are those of the last measurement."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": machine(), "versions": versions(), "rows": list(rows)}
+    content = {"machine": machine(device), "versions": versions(), "rows": list(rows)}
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     file.with_suffix(".md").write_text(markdown(rows, content["versions"]), encoding="utf-8")
 
@@ -98,13 +98,18 @@ def speed_ratio(row: Row, other: Row) -> float:
     """How many times better `row` is than `other`: the median over rounds, in which both ran one after the other.
 
     A machine's speed changes within minutes, by half on shared ones, and alike for all. So rounds are compared one by
-    one. Rows of older files have no rounds; their medians are compared.
+    one. Where they cannot be compared (`has_rounds`), medians are.
     """
     mine, theirs = row.get("values", []), other.get("values", [])
-    if len(mine) != len(theirs) or not mine:
+    if not has_rounds(row, other):
         mine, theirs = [row["median"]], [other["median"]]
     ratio = statistics.median(ours / its for ours, its in zip(mine, theirs, strict=True))
     return ratio if row["unit"].endswith("/s") else 1.0 / ratio
+
+
+def has_rounds(row: Row, other: Row) -> bool:
+    """Whether both have a value of each round; rows of older files have none."""
+    return len(row.get("values", [])) == len(other.get("values", [])) > 0
 
 
 def to_floor(row: Row, group: Sequence[Row]) -> float | None:
@@ -128,13 +133,14 @@ def cells(row: Row, group: Sequence[Row]) -> list[str]:
     """A row as people read it: title, library, median, spread, against the floor, against the best peer."""
     case = CASES.get(row["case"])
     floor, peer = to_floor(row, group), to_best_peer(row, group)
+    mark = "" if all(has_rounds(row, other) for other in group) else "*"
     return [
         case.title if case else row["case"],
         row["library"],
         f"{number(row['median'])} {row['unit']}",
         f"{number(row['low'])} to {number(row['high'])}",
-        f"{floor:.2f}" if floor else "",
-        f"{peer:.2f}" if peer else "",
+        f"{floor:.2f}{mark}" if floor else "",
+        f"{peer:.2f}{mark}" if peer else "",
     ]
 
 
@@ -143,20 +149,25 @@ HEADINGS = ("", "library", "median", "low to high", "time / floor's", "x best pe
 
 def markdown(rows: Sequence[Row], packages: Mapping[str, str]) -> str:
     """The table with what it was measured on and with."""
-    lines = ["# Throughput", ""]
-    lines += [f"Measured on {told}." for told in sorted({row["machine"] for row in rows})]
-    lines += [
-        f"Versions: {', '.join(f'{name} {version}' for name, version in packages.items())}.",
+    lines = [
+        "# Throughput",
+        "",
+        f"Versions in the last measurement: {', '.join(f'{name} {version}' for name, version in packages.items())}.",
         "Median, lowest and highest of rounds in which a case's libraries took turns, each in a process of its own.",
         "The floor runs an update's dense products alone, in float32. A library's time over the floor's is better when "
-        "low, offpcc's speed over that of the best peer when high. Both are medians over rounds, because the machine's "
-        "speed changes within minutes.",
+        "low, offpcc's speed over that of the best peer when high. Both are medians over the rounds' ratios, because "
+        "the machine's speed changes within minutes.",
     ]
     together = groups(rows)
-    for threads in sorted({threads for _, threads in together}, reverse=True):
-        lines += ["", f"## {threads} thread{'s' * (threads > 1)}", "", f"| {' | '.join(HEADINGS)} |", "|---" * 6 + "|"]
+    if any("*" in cell for group in together.values() for row in group for cell in cells(row, group)[-2:]):
+        lines += ["A ratio with * is that of the medians: no values of single rounds were kept."]
+    places = dict.fromkeys((threads, group[0]["machine"]) for (_, threads), group in together.items())
+    for place in sorted(places, key=lambda place: -place[0]):
+        threads, told_machine = place
+        lines += ["", f"## {threads} thread{'s' * (threads > 1)}, {told_machine}", ""]
+        lines += [f"| {' | '.join(HEADINGS)} |", "|---" * 6 + "|"]
         for (_, of), group in together.items():
-            if of == threads:
+            if (of, group[0]["machine"]) == place:
                 lines += [f"| {' | '.join(cells(row, group))} |" for row in group]
     told = [row for row in rows if row.get("note") and row["library"] != "floor"]
     notes = {f"- {CASES[row['case']].title}, {row['library']}: {row['note']}." for row in told if row["case"] in CASES}

@@ -25,31 +25,35 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import results
-from benchmarks.cases import CASES, CLONES, LIBRARIES, ON_GPU, Case, CaseError, chosen
+from benchmarks.cases import CASES, CLONES, LIBRARIES, ON_GPU, Case, chosen
+from benchmarks.command import above_zero, command, locked, positive
 from benchmarks.machine import in_words, machine
-from benchmarks.results import DamagedError, Row, groups
+from benchmarks.results import Row, groups
 from benchmarks.rounds import Plan, measure
+from offpcc.utils.errors import UserError
 
-OUT = Path("results/benchmarks/throughput.json")
+OUT = {"cpu": Path("results/benchmarks/throughput.json"), "cuda": Path("results/benchmarks/gpu.json")}
 WIDTH = 110  # of a table that goes to a file
 BUSY = 0.5  # load before the first measurement, above which a person is warned
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; the exit code, 2 for a fault in what was asked for."""
     options = parser().parse_args(arguments)
+    out: Path = options.out or OUT[options.device]
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    try:
-        names = chosen(options.cases, list(CASES), "case")
-        libraries = chosen(options.libraries, list(dict.fromkeys([*LIBRARIES, *dict(options.clone)])), "library")
-        old = results.read(options.out)
-    except (CaseError, DamagedError) as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 2
+    names = chosen(options.cases, list(CASES), "case")
+    libraries = chosen(options.libraries, list(dict.fromkeys([*LIBRARIES, *dict(options.clone)])), "library")
+    results.read(out)
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("benchmarks: --device cuda, but PyTorch finds no GPU; leave --device out", file=sys.stderr)
-        return 2
+        raise UserError("--device cuda, but PyTorch finds no GPU; leave --device out")
     if options.device == "cuda":  # the other cases also run parts on the CPU
+        left_out = [name for name in names if CASES[name].kind != "update"] if options.cases else []
+        left_out += [name for name in libraries if name not in ON_GPU] if options.libraries else []
+        if left_out := [*left_out, *dict(options.clone)]:
+            told = f"not measured on a GPU: {', '.join(left_out)}"
+            console.print(told, style="yellow", soft_wrap=True)
         names = [name for name in names if CASES[name].kind == "update"]
     plan = Plan(
         options.threads, options.rounds, options.seconds, options.transitions, options.device, dict(options.clone)
@@ -61,17 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = f"the machine is busy (load {os.getloadavg()[0]:.1f}): threads wait for each other, so trust no number"
         console.print(told, style="yellow", soft_wrap=True)
     new: list[Row] = []
+    rows: list[Row] = []
     for name in names:
         new += one_case(CASES[name], libraries, plan, console)
-        results.write(options.out, results.replaced(old, new))  # what is measured is not lost if the next is stopped
+        with locked(out):  # another run may have written, too; what is measured is not lost if the next case is stopped
+            rows = results.replaced(results.read(out), new)
+            results.write(out, rows, plan.device)
     if not new:
         print("benchmarks: nothing could be measured, see above", file=sys.stderr)
         return 1
     if importlib.util.find_spec("matplotlib") is not None:
         from benchmarks import pictures
 
-        pictures.throughput(results.replaced(old, new), options.out.with_suffix(".png"), in_words(machine(plan.device)))
-    console.print(f"written to {options.out}, .md and .png", soft_wrap=True)
+        pictures.throughput(rows, out.with_suffix(".png"))
+    console.print(f"written to {out}, .md and .png", soft_wrap=True)
     return 0
 
 
@@ -107,26 +114,12 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--libraries", default="", metavar="A,B", help=f"by default all of {', '.join(LIBRARIES)}")
     whole.add_argument("--clone", type=_clone, action="append", default=[], metavar="NAME=PATH", help="see above")
     whole.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: libraries that use a GPU")
-    whole.add_argument("--threads", type=_positive, default=2, metavar="N", help="in every worker")
-    whole.add_argument("--rounds", type=_positive, default=7, metavar="N")
-    whole.add_argument("--seconds", type=_seconds, default=3.0, metavar="S", help="of each measurement")
-    whole.add_argument("--transitions", type=_positive, default=100_000, metavar="N", help="in each buffer")
-    whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
+    whole.add_argument("--threads", type=positive, default=2, metavar="N", help="in every worker")
+    whole.add_argument("--rounds", type=positive, default=7, metavar="N")
+    whole.add_argument("--seconds", type=above_zero, default=3.0, metavar="S", help="of each measurement")
+    whole.add_argument("--transitions", type=positive, default=100_000, metavar="N", help="in each buffer of vectors")
+    whole.add_argument("--out", type=Path, metavar="FILE.json", help=f"by default {OUT['cpu']}, {OUT['cuda']} of a GPU")
     return whole
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0.0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return number
 
 
 def _clone(text: str) -> tuple[str, str]:

@@ -27,13 +27,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cases import MEMORIES, CaseError, chosen
+from benchmarks.cases import MEMORIES, chosen
+from benchmarks.command import command, locked, positive
 from benchmarks.machine import in_words, machine, versions
+from benchmarks.results import read
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Path("results/benchmarks/time_to_solve.json")
 RUNS = Path("results/time_to_solve")  # where the training runs themselves go
 EPOCHS = 3
+COLUMNS = ("config", "run_id", "solved", "step")  # of each row, and others
 LOOK = 1.0  # seconds between two looks at a run's table
 PATIENCE = 30.0  # seconds that a run that is stopped may take to save itself
 
@@ -93,24 +96,23 @@ class Epoch:
     seconds: float
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train and tell; the exit code."""
     options = parser().parse_args(arguments)
-    try:
-        wanted = chosen(options.configs, list(TRAININGS), "config")
-    except CaseError as error:
-        print(f"benchmarks: {error}", file=sys.stderr)
-        return 2
-    rows, order = _read(options.out), {name: number for number, name in enumerate(TRAININGS)}
+    wanted = chosen(options.configs, list(TRAININGS), "config")
+    rows, order = read(options.out, COLUMNS), {name: number for number, name in enumerate(TRAININGS)}
     for name in wanted:
         training = TRAININGS[name]
         if options.limit is not None:
             training = replace(training, minutes=options.limit)
         for run_id in options.run_id or range(1, training.seeds + 1):
             row = one_run(name, training, run_id, options)
-            others = [other for other in rows if (other["config"], other["run_id"]) != (name, run_id)]
-            rows = sorted([*others, row], key=lambda r: (order.get(r["config"], len(order)), r["run_id"]))
-            _write(options.out, rows)
+            with locked(options.out):  # another run may have written, too
+                rows = read(options.out, COLUMNS)
+                others = [other for other in rows if (other["config"], other["run_id"]) != (name, run_id)]
+                rows = sorted([*others, row], key=lambda r: (order.get(r["config"], len(order)), r["run_id"]))
+                _write(options.out, rows)
     tell(rows)
     print(f"written to {options.out} and .md")
     return 0
@@ -218,9 +220,11 @@ def tell(rows: Sequence[dict[str, Any]]) -> None:
         known = f"{row['seconds_confirmed']:,.0f} s" if row["solved"] else ""
         table.add_row(row["config"], str(row["run_id"]), in_time(row), known, f"{row['step'] or row['last_step']:,}")
     for config in dict.fromkeys(row["config"] for row in rows):
-        solved = [row["seconds"] for row in rows if row["config"] == config and row["solved"]]
+        runs = [row for row in rows if row["config"] == config]
+        solved = [row["seconds"] for row in runs if row["solved"]]
         if len(solved) > 1:
-            table.add_row(config, "median", f"{statistics.median(solved):,.0f} s", "", "")
+            which = "median" if len(solved) == len(runs) else f"median of {len(solved)} of {len(runs)}"
+            table.add_row(config, which, f"{statistics.median(solved):,.0f} s", "", "")
     Console(width=None if sys.stdout.isatty() else 100).print(table)
 
 
@@ -235,10 +239,6 @@ def markdown(rows: Sequence[dict[str, Any]]) -> list[str]:
         task = f"{seeds[0]['env']} | {seeds[0]['threshold']:g}"
         lines.append(f"| `{config}` | {task} | {len(solved)} of {len(seeds)} | {after} | {steps} |")
     return lines
-
-
-def _read(file: Path) -> list[dict[str, Any]]:
-    return list(json.loads(file.read_text(encoding="utf-8"))["rows"]) if file.exists() else []
 
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -259,9 +259,9 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument(
         "--configs", default=default, metavar="A,B", help=f"of {', '.join(TRAININGS)}; by default {default}"
     )
-    whole.add_argument("--run_id", type=int, nargs="+", metavar="N", help="by default 1 2 3, of the paper's config 1")
-    whole.add_argument("--limit", type=float, metavar="MINUTES", help="of each run, by default 60")
-    whole.add_argument("--threads", type=int, default=1, metavar="N", help="as of the command; 1 is its default")
+    whole.add_argument("--run_id", type=positive, nargs="+", metavar="N", help="by default the first 1, 3 or 5")
+    whole.add_argument("--limit", type=float, metavar="MINUTES", help="of each run, by default 30 or 60")
+    whole.add_argument("--threads", type=positive, default=1, metavar="N", help="as of the command; 1 is its default")
     whole.add_argument("--runs", type=Path, default=RUNS, metavar="FOLDER", help="where runs go")
     whole.add_argument("--out", type=Path, default=OUT, metavar="FILE.json")
     return whole

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.cases import CASES
+from benchmarks.command import command, positive
 from benchmarks.libraries import offpcc_agents
 
 MEASURED = {  # a case, and options of its agent
@@ -31,10 +32,11 @@ MEASURED = {  # a case, and options of its agent
 STORED, BATCHES = 20_000, 4  # transitions; different batches
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all of `MEASURED`; the exit code."""
     parser = argparse.ArgumentParser(description="what it costs to watch updates for NaN and infinity")
-    parser.add_argument("--turns", type=int, default=300, help="of each kind, of one update for each batch")
+    parser.add_argument("--turns", type=positive, default=300, help="of each kind, of one update for each batch")
     turns = parser.parse_args(arguments).turns
     torch.set_num_threads(1)
     for title, (name, options) in MEASURED.items():

@@ -10,7 +10,6 @@ results/benchmarks/time_to_solve.json: how many run ids solved a corridor of N s
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections import defaultdict
@@ -22,7 +21,9 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 
 from benchmarks.cases import MEMORIES
+from benchmarks.command import command
 from benchmarks.pictures import INK, PEER, STYLE, save
+from benchmarks.results import read
 from benchmarks.returns import of_ids, tests_of
 
 CORRIDORS = Path("results/benchmarks/time_to_solve.json")
@@ -50,7 +51,7 @@ def pairs(folder: Path) -> Pairs:
 def corridors(file: Path) -> Solved:
     """Return how many runs of each memory solved corridors, by length."""
     counts: dict[str, dict[int, list[bool]]] = defaultdict(lambda: defaultdict(list))
-    for row in json.loads(file.read_text(encoding="utf-8"))["rows"]:
+    for row in read(file, ("config", "solved")):
         kind, _, rest = row["config"].partition("_")
         length, _, memory = rest.partition("_")
         if kind == "corridor" and length.isdigit() and memory in MEMORIES:
@@ -128,6 +129,7 @@ def _draw_corridors(axes: Axes, solved: Solved) -> None:
     axes.set_xlabel("N", fontsize=8, labelpad=1)
 
 
+@command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, and draw the picture if asked."""
     options = parser().parse_args(arguments)

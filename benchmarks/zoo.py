@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
 
+from benchmarks.command import command
 from offpcc.algorithms.agent import BEST, load_actor
 from offpcc.cli.zoo import FACTS, ZOO, entries, write_facts
 from offpcc.config import loading
@@ -28,6 +31,7 @@ from offpcc.training.export import export
 from offpcc.training.results import load_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
+from offpcc.utils.errors import UserError
 from offpcc.utils.files import read_json
 
 EPISODES = 100
@@ -59,6 +63,7 @@ UNITS = {  # for the contracts: one text per number
 KEPT = ("env", "algo", "run_id", "seed", "versions", "git_commit", "status")  # of run.json; the rest is of a machine
 
 
+@command
 def main() -> None:
     """Make an entry, or export all again."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,12 +80,23 @@ def main() -> None:
         for folder in entries().values():
             renew(folder)
         return
-    run, target = RunFolder.at(given.run), ZOO / given.name
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
+    run = RunFolder.at(given.run)
+    actor_file = run.path / given.actor if given.actor else run.actor_best
+    if missing := next((file for file in (actor_file, run.config) if not file.exists()), None):
+        raise UserError(f"{missing} does not exist; name the folder of a run that has saved its actor")
+    with tempfile.TemporaryDirectory(dir=ZOO) as made:
+        target = Path(made) / given.name
+        target.mkdir()
+        make(given, run, actor_file, target)
+        shutil.rmtree(ZOO / given.name, ignore_errors=True)
+        target.rename(ZOO / given.name)
+
+
+def make(given: argparse.Namespace, run: RunFolder, actor_file: Path, target: Path) -> None:
+    """Make the entry of a run in the folder `target`."""
     loading.load_for_actor(None, run.config, [])
     details = {name: value for name, value in run.details().items() if name in KEPT}
-    shutil.copy(run.path / given.actor if given.actor else run.actor_best, target / BEST)
+    shutil.copy(actor_file, target / BEST)
     shutil.copy(run.config, target / run.config.name)
     (target / "run.json").write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
     actor, make_env = load_actor(target / BEST), configured_make(details["env"])
@@ -129,4 +145,4 @@ def write_strip(file: Path, frames: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
     for (size_t i = 0; i < session.GetOutputCount(); ++i)
       outputs.push_back(session.GetOutputNameAllocated(i, allocator).get());
     if (outputs.size() != inputs.size()) throw std::runtime_error("the actor reads more than one observation");
+    if (session.GetOutputTypeInfo(0).GetTensorTypeAndShapeInfo().GetElementType() !=
+        ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT)
+      throw std::runtime_error("actions are not float32 (discrete ones are int64), which this example does not read");
 
     std::vector<const char*> input_names, output_names;
     for (const Port& port : inputs) input_names.push_back(port.name.c_str());
@@ -60,13 +63,14 @@ int main(int argc, char** argv) {
 
     std::string line;
     while (std::getline(std::cin, line)) {
-      if (line.empty()) {
+      if (line.find_first_not_of(" \t\r") == std::string::npos) {
         for (Port& port : inputs) port.values.assign(port.values.size(), 0.0f);
         continue;
       }
       std::istringstream numbers(line);
       for (float& value : inputs[0].values)
         if (!(numbers >> value)) throw std::runtime_error("an observation has too few numbers: " + line);
+      if (!(numbers >> std::ws).eof()) throw std::runtime_error("an observation has too many numbers: " + line);
 
       std::vector<Ort::Value> given;
       for (Port& port : inputs)

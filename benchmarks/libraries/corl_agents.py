@@ -31,7 +31,10 @@ def prepare(case: Case, num_transitions: int, root: Path) -> Work:
     if case.kind != "update":
         raise UnavailableError("CORL's scripts are measured by their updates alone")
     made = learner(case, transitions(num_transitions), root)
-    notes = {"cql": "its policy has three hidden layers", "rebrac": f"JAX, {CALL} updates in a call"}
+    notes = {
+        "cql": "its policy has three hidden layers",
+        "rebrac": f"JAX, {CALL} updates in a call; layer norm after the ReLU, in offpcc before it",
+    }
     return Work(made.update, made.units, notes.get(case.algorithm, ""))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.cases import Case
 from benchmarks.libraries import UnavailableError, Work
-from benchmarks.passes import PASSES, MLPKernel, Pass, Unroll
+from benchmarks.passes import PASSES, Pass, Passes, Unroll
 
 TRIALS = 3  # of each layout, of which the fastest counts
 Products = list[Callable[[], object]]
@@ -40,7 +40,7 @@ def prepare(case: Case, num_transitions: int) -> Work:
     return Work(update, note=_describe(passes, [layout for *_, layout in laid_out]))
 
 
-def _describe(passes: MLPKernel, layouts: list[str]) -> str:
+def _describe(passes: Passes, layouts: list[str]) -> str:
     told = (f"{each.network} ({each.reads}): {layout}" for each, layout in zip(passes, layouts, strict=True))
     return "; ".join(told)
 

@@ -19,6 +19,8 @@ SETTINGS = {  # alpha and normalize_q_loss are the defaults of offpcc, the other
     "alpha": 1.0, "flow_steps": 10, "normalize_q_loss": True, "encoder": None,
 }  # fmt: skip
 
+DIFFERS = "JAX; GELU and then layer norm, in offpcc layer norm and then ReLU; one more pass of the policy, for logging"
+
 
 def prepare(case: Case, num_transitions: int, root: Path) -> Work:
     """What a case repeats.
@@ -28,7 +30,7 @@ def prepare(case: Case, num_transitions: int, root: Path) -> Work:
     """
     if case.kind != "update":
         raise UnavailableError("the code of FQL is measured by its updates alone")
-    return Work(learner(case, transitions(num_transitions), root).update, note="JAX")
+    return Work(learner(case, transitions(num_transitions), root).update, note=DIFFERS)
 
 
 def learner(case: Case, data: Transitions, root: Path) -> Learner:

@@ -18,6 +18,7 @@ from benchmarks.recorded import Transitions, transitions
 
 ABSENT = ("gym", "gym.envs.mujoco", "pandas", "matplotlib.pyplot", "torch.utils.tensorboard")
 RATE = 3e-4
+ALL = "one uncertainty; all networks read all rows, in offpcc the elites alone"
 
 
 def prepare(case: Case, num_transitions: int, root: Path) -> Work:
@@ -76,7 +77,14 @@ def _model(case: Case, data: Transitions, root: Path) -> Work:
         raise UnavailableError(f"OfflineRL-Kit cannot be imported here ({error})") from error
     sizes = case.sizes
     decays = [1e-5] * (len(sizes.hidden_dims) + 1)
-    networks = EnsembleDynamicsModel(*data.dims, sizes.hidden_dims, sizes.num_critics, NUM_ELITES, weight_decays=decays)
+    networks = EnsembleDynamicsModel(
+        *data.dims,
+        sizes.hidden_dims,
+        sizes.num_critics,
+        NUM_ELITES,
+        activation=torch.nn.ReLU,
+        weight_decays=decays,
+    )
     adam, scaler = torch.optim.Adam(networks.parameters(), lr=1e-3), StandardScaler()
     model = EnsembleDynamics(networks, adam, scaler, termination_fn_hopper, penalty_coef=1.0)
     columns = data._asdict() | {"rewards": data.rewards[:, None]}
@@ -84,7 +92,7 @@ def _model(case: Case, data: Transitions, root: Path) -> Work:
     scaler.fit(inputs)
     if case.kind == "imagine":
         seen, acted = (columns[name][: sizes.batch_size] for name in ("observations", "actions"))
-        return Work(lambda: model.step(seen, acted), note="one uncertainty; all networks read all rows")
+        return Work(lambda: model.step(seen, acted), note=ALL)
     inputs, draws = scaler.transform(inputs), np.random.default_rng(1)
     shape = sizes.num_critics, sizes.batch_size
 

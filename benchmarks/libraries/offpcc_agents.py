@@ -186,6 +186,8 @@ def _games(case: Case) -> Work:
     """The loop of a user's run with the config for Atari, without tests; of DQN with CleanRL's settings."""
     keep_freed_memory()
     settings = [f"ReplayBuffer.batch_size = {case.sizes.batch_size}"]
+    if case.algorithm == "cqrdqn":  # Tianshou's chooses the next action by the network that learns
+        settings += ["QRDQN.double = True"]
     if case.algorithm == "cdqn":
         settings += ["environments.num_envs = 1", "ActorCritic.n_step = 1", "DQN.double = False"]
         settings += ["train.update_every = 4", "train.updates_per_step = 0.25"]

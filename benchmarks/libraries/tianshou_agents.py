@@ -68,7 +68,13 @@ def prepare(case: Case, num_transitions: int) -> Work:
         raise UnavailableError(f"Tianshou has no {case.algorithm}")
     learner = BUILDERS[case.algorithm](case.sizes)
     learner.policy.is_within_training_step = True
-    return Work(lambda: learner.update(buffer, size))
+    return Work(lambda: learner.update(buffer, size), note=DIFFERS.get(case.algorithm, ""))
+
+
+DIFFERS = {
+    "bcq": "does not perturb the sampled next actions, so it lacks a pass of the target actor",
+    "cql": "clips the critics' gradients",
+}
 
 
 def learner(case: Case, data: Transitions) -> Learner:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,26 @@ def test_a_run(arguments, tmp_path, capsys):
     (folder / "progress.csv").write_text(written[: written.index("\n20,")])  # interrupted
     assert offline_returns.main(arguments) == 0
     assert (folder / "progress.csv").read_text() == written
+
+
+@pytest.mark.parametrize("binding, words", [
+    ("ActorCritic.lr = 1e-3", "binds ActorCritic.lr = 0.001, here it is 0.0003"),
+    ("ActorCritic.n_step = 3", "binds ActorCritic.n_step = 3, which is not translated; leave it out"),
+    ("train.num_test_episodes_per_epoch = 2", "num_test_episodes_per_epoch = 2, here it is 10"),
+])  # fmt: skip
+def test_settings_that_the_library_would_not_have_are_refused(binding, words, arguments, tmp_path, capsys):
+    (tmp_path / "config.gin").write_text(CONFIG + binding + "\n")
+    assert offline_returns.main(arguments) == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("name", [*(f"offline/beside_{end}" for end in (
+    "peers", "peers_bc_10", "peers_rlpd", "d3rlpy", "d3rlpy_cql", "d3rlpy_cql_hopper"
+)), "discrete/beside_peers"])  # fmt: skip
+def test_the_published_configs_are_followed(name):
+    config = Path("configs/evidence") / f"{name}.gin"
+    offpcc.configure(str(config))
+    offline_returns.check_settings(config)
 
 
 def test_the_best_episodes_are_those_of_the_config(tmp_path):

@@ -29,7 +29,7 @@ ALLOWED = {
     "awac": 1.05,  # the policy reads o for its samples, and again for the recorded actions
     "crr": 1.05,
     "sac_n": 1.1,
-    "edac": 1.4,  # autograd goes back through the critics for dQ/da and again for the loss
+    "edac": 1.55,  # autograd goes back for dQ/da, again for the loss, and for the actor through all critics
     "rebrac": 1.1,
     "calql": 1.18,
     "fql": 1.1,

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_ratios_are_those_of_rounds():
 
 def test_what_is_written(tmp_path):
     file = tmp_path / "deep" / "throughput.json"
-    rows = found("sac", floor=[10.0], offpcc=[8.0, 9.0], tianshou=[4.0])
+    rows = found("sac", floor=[10.0, 10.0], offpcc=[8.0, 9.0], tianshou=[4.0, 4.0])
     results.write(file, rows)
     content = json.loads(file.read_text())
     assert content.keys() == {"machine", "versions", "rows"}
@@ -73,7 +74,18 @@ def test_what_is_written(tmp_path):
     assert results.read(file) == rows
     table = file.with_suffix(".md").read_text()
     assert "| SAC | offpcc | 8.50 updates/s | 8.00 to 9.00 | 1.18 | 2.12 |" in table
-    assert rows[0]["machine"] in table and "## 2 threads" in table
+    assert f"## 2 threads, {rows[0]['machine']}\n" in table and "*" not in table
+
+
+def test_what_is_compared_otherwise_or_was_measured_elsewhere_is_told(tmp_path):
+    rows = found("sac", floor=[10.0], offpcc=[8.0, 9.0], tianshou=[4.0])
+    elsewhere = [{**row, "machine": "another one"} for row in found("td3", offpcc=[1.0], tianshou=[1.0])]
+    results.write(tmp_path / "throughput.json", [*rows, *elsewhere])
+    table = (tmp_path / "throughput.md").read_text()
+    assert "| SAC | offpcc | 8.50 updates/s | 8.00 to 9.00 | 1.18* | 2.12* |" in table
+    assert "A ratio with * is that of the medians" in table
+    here, there = table.index(f"## 2 threads, {rows[0]['machine']}"), table.index("## 2 threads, another one")
+    assert here < table.index("| SAC | offpcc") < there < table.index("| TD3 | offpcc")
 
 
 @pytest.mark.parametrize("content", ["no JSON", '{"rows": [{"case": "sac"}]}', "[]", '{"rows": 3}'])
@@ -82,3 +94,8 @@ def test_a_foreign_file_is_refused(tmp_path, content):
     file.write_text(content)
     with pytest.raises(DamagedError, match="remove it"):
         results.read(file)
+
+
+def test_a_file_of_other_columns():
+    with pytest.raises(DamagedError):
+        results.read(Path("results/benchmarks/throughput.json"), ("no_such_column",))

@@ -36,6 +36,18 @@ def test_its_runs_are_compared_by_a_report(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("is there already") == 2
 
 
+@pytest.mark.parametrize("binding, words", [
+    ("ActorCritic.n_step = 3", "binds ActorCritic.n_step = 3, which is not translated"),
+    ("SAC.alpha_lr = 3e-4", "has SAC.alpha_lr = 0.0003 and ActorCritic.lr = 0.001"),
+])  # fmt: skip
+def test_settings_that_would_differ_are_refused(binding, words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.gin").write_text(CONFIG + binding + "\n")
+    words_given = ["sb3", "--env", "pendulum-v0", "--algo", "sac", "--config", str(tmp_path / "config.gin")]
+    monkeypatch.setattr("sys.argv", [*words_given, "--results", str(tmp_path / "results")])
+    assert sb3_returns.main() == 2
+    assert words in capsys.readouterr().err and not (tmp_path / "results").exists()
+
+
 def test_settings_are_those_of_the_config(tmp_path):
     (tmp_path / "config.gin").write_text(CONFIG)
     assert sb3_returns.settings_of(str(tmp_path / "config.gin")) == {
