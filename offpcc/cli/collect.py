@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
+from offpcc.algorithms.discrete import ValueBased
 from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor
 from offpcc.cli.messages import program
 from offpcc.config import loading
@@ -102,6 +103,10 @@ def record_dataset(
     else:
         agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads, gin)
         facts |= actor_facts
+        if isinstance(agent, ValueBased) and not deterministic and epsilon is None:
+            exploring: Any = agent
+            facts["epsilon"] = share = exploring.epsilon()
+            print(f"the actor takes {share:.1%} of its actions at random; --epsilon sets another share")
     if more_facts is None:  # in a recipe, the bindings are for the training
         check_own_bindings(name)
     make_env = configured_make(name)

@@ -138,8 +138,8 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
     kind = f"transitions without order, of {found.num_episodes:,} episodes" if is_shuffled else "steps"
     print(f"{found.num_steps:,} {kind}" + ("" if is_shuffled else f" in {found.num_episodes:,} episodes"))
     print(f"{len(found.action_counts)} actions, with shares of {shares}")
-    score = "" if found.mean_score is None else f" of clipped rewards, {found.mean_score:.2f} of the game's"
-    print(f"mean return {found.mean_return:.2f}{score}")
+    clipped = found.mean_clipped_return
+    print(f"mean return {found.mean_return:.2f}" + ("" if clipped is None else f", {clipped:.2f} of clipped rewards"))
     print(f"dataset {out}, {out.stat().st_size:,} bytes")
     algorithm = "cdcql" if is_shuffled else "crdcql"
     words = [

@@ -138,6 +138,11 @@ class OfflineDataset:
                 f"needs whole episodes; convert them with `offpcc convert rl-unplugged --ordered`, or choose an agent "
                 f"without memory"
             )
+        if self.is_shuffled and algorithm.n_step > 1:
+            raise UserError(
+                f"{self.name} holds transitions without order, so targets have one step, but ActorCritic.n_step is "
+                f"{algorithm.n_step}; leave it out, or convert whole episodes with --ordered"
+            )
         if not algorithm.memoryless:
             notices += length_notices(self.rows.stops - self.rows.starts - 1)  # the last row has only an observation
         is_raw = algorithm.normalization is None and not is_image(self.rows.observations.shape[1:])

@@ -583,6 +583,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     package = atari.PACKAGE if atari.is_atari(name) else package_of(name)
     if package is not None and not is_installed(package):
         return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
+    if games := atari.similar_game(name):
+        return f"{name}: offpcc does not make this form of the game; choose {games}"
     nearest = similar(name.split(":")[-1], known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

@@ -109,16 +109,16 @@ def transition(stack, after, action=1, reward=1.0, discount=1.0, episode=-7, epi
     return features
 
 
-def episode(seen, actions, rewards, is_terminal=True, number=0):
-    """Features of a whole episode; `rewards` are those of the game."""
+def episode(seen, actions, rewards, is_terminal=True, number=0, num_steps=None):
+    """Features of a whole episode; `rewards` are those of the game, and its returns have `num_steps` of them."""
     discounts = np.ones(len(actions), np.float32)
     discounts[-1] = 0.0 if is_terminal else 1.0
     rewards = np.asarray(rewards, np.float32)
     features = {
         "checkpoint_idx": np.array([3]),
         "episode_idx": np.array([number]),
-        "episode_return": np.array([rewards.sum()], np.float32),
-        "clipped_episode_return": np.array([np.clip(rewards, -1, 1).sum()], np.float32),
+        "episode_return": np.array([rewards[:num_steps].sum()], np.float32),
+        "clipped_episode_return": np.array([np.clip(rewards[:num_steps], -1, 1).sum()], np.float32),
         "observations": [png(frame) for frame in seen],
         "actions": np.asarray(actions),
         "unclipped_rewards": rewards,
@@ -152,14 +152,17 @@ def shuffled_shard(path, number=24, num_actions=4, every=6, packed=True):
 
 
 def ordered_shard(path, lengths=(30, 25, 1), num_actions=4, last_terminates=True):
-    """Write a shard of episodes; return the frames of each."""
-    seen = [frames(length, seed) for seed, length in enumerate(lengths)]
+    """Write a shard of episodes of so many steps; return the frames of each, one more than steps.
+
+    The last row of an episode has its last observation, and an action and a reward that mean nothing.
+    """
+    seen = [frames(length + 1, seed) for seed, length in enumerate(lengths)]
     examples = [
         episode(
-            each, np.arange(len(each)) % num_actions, np.arange(len(each)) % 3 * 2.0,
-            last_terminates or number + 1 < len(lengths), number,
+            each, [*np.arange(length) % num_actions, 77], [*np.arange(length) % 3 * 2.0, 5.0],
+            last_terminates or number + 1 < len(lengths), number, length,
         )
-        for number, each in enumerate(seen)
+        for number, (each, length) in enumerate(zip(seen, lengths, strict=True))
     ]  # fmt: skip
     write_shard(path, examples)
     return seen

@@ -74,6 +74,12 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
     if has_id and ours not in theirs and theirs not in ours:  # else two versions of one task
         text = f"the data were recorded in {shown(str(origin))}, but the environment is {name_of(env)}"
         notices.append(Notice("origins", text))
+    elif (chances := _repeat_chances(str(origin), env)) is not None:
+        text = (
+            f"the data were recorded in {shown(str(origin))}, which repeats the last action with a chance of "
+            f"{chances[0]:g}, but the environment is {name_of(env)}, with {chances[1]:g}"
+        )
+        notices.append(Notice("origins", text))
     changing, level = [], env
     while isinstance(level, gymnasium.Wrapper):
         if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
@@ -81,6 +87,16 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
         level = level.env
     text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
     return [*notices, Notice("rewards", f"{text}: be careful when you compare returns")] if changing else notices
+
+
+def _repeat_chances(origin: str, env: gymnasium.Env[Any, Any]) -> tuple[float, float] | None:
+    """Return the chances of sticky actions where the data and the environment are Atari games that differ in them."""
+    key = "repeat_action_probability"
+    theirs, ours = gymnasium.registry.get(origin), env.unwrapped.spec
+    if theirs is None or ours is None or not (key in theirs.kwargs and key in ours.kwargs):
+        return None
+    chances = float(theirs.kwargs[key]), float(ours.kwargs[key])
+    return chances if chances[0] != chances[1] else None
 
 
 def _task_word(name: str) -> str:

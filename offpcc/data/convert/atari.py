@@ -62,14 +62,14 @@ class Converted(NamedTuple):
         num_episodes: number of episodes; in shuffled transitions, of those that they are from.
         action_counts: (number of actions,), how often each action was taken.
         mean_return: mean return of the episodes, of the rewards that were written.
-        mean_score: mean return of the unclipped rewards, if the recording has them.
+        mean_clipped_return: mean return of the clipped rewards, if the recording has both.
     """
 
     num_steps: int
     num_episodes: int
     action_counts: Array
     mean_return: float
-    mean_score: float | None = None
+    mean_clipped_return: float | None = None
 
 
 def check_game(task: str, games: dict[str, int]) -> int:
@@ -98,7 +98,7 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
     num_actions, size = UNPLUGGED_GAMES[task], shard.stat().st_size
     facts = {"env": f"ALE/{task}-v5", SHUFFLED: int(not ordered), "source": f"RL Unplugged, {shard.name}"}
     returns: dict[int, float] = {}
-    scores: list[float] = []
+    clipped_returns: list[float] = []
     number = -1
     with writing(out, num_actions, **facts) as writer:
         for number, (record, read) in enumerate(records(shard)):
@@ -107,7 +107,7 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
                 if ordered:
                     if sums := _add_episode(writer, features, num_actions):
                         returns[number] = sums[0]
-                        scores.append(sums[1])
+                        clipped_returns.append(sums[1])
                 else:
                     key, clipped = _add_transition(writer, features, num_actions)
                     returns[key] = clipped
@@ -124,7 +124,7 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
         _check_any(writer, shard)
         writer.num_cut = 0 if ordered else len(writer.actions)
         result = _summary(writer, num_actions, list(returns.values()))
-    return result._replace(mean_score=float(np.mean(scores)) if scores else None)
+    return result._replace(mean_clipped_return=float(np.mean(clipped_returns)) if clipped_returns else None)
 
 
 class _OtherGameError(Exception):
@@ -176,7 +176,11 @@ def _one(features: dict[str, Any], key: str, kind: str) -> Any:
 
 
 def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int) -> tuple[float, float] | None:
-    """Write an episode; return the sums of the clipped and unclipped rewards that were written, None without any."""
+    """Write an episode; return the sums of the unclipped and clipped rewards that were written, None without any.
+
+    The last row has the last observation: it is no step, as TensorFlow Datasets and Dopamine read these shards. It is
+    a step if the recorded return of a terminated episode has its reward, too; then its observation is repeated.
+    """
     pngs, actions = get_feature(features, "observations", "bytes"), get_feature(features, "actions", "i")
     clipped, unclipped, discounts = (
         get_feature(features, key, "f") for key in ("clipped_rewards", "unclipped_rewards", "discounts")
@@ -184,36 +188,47 @@ def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int
     lengths = [len(each) for each in (pngs, actions, clipped, unclipped, discounts)]
     if len(set(lengths)) != 1 or not lengths[0]:
         raise ValueError(f"observations, actions, both rewards and discounts have the lengths {lengths}")
-    _check_actions(actions, num_actions)
     if not (np.isfinite(clipped).all() and np.isfinite(unclipped).all()):
         raise ValueError("a reward is not finite")
-    frames, before = (_decoded(png) for png in pngs), len(writer.actions)
-    _add_recorded(
-        writer, frames, actions, clipped, np.arange(1, len(actions) + 1) == len(actions) * (discounts[-1] == 0)
-    )
-    if not (num := len(writer.actions) - before):
+    is_over = bool(discounts[-1] == 0)
+    is_step = is_over and _counts_last_reward(features, clipped)
+    num = len(actions) - (not is_step)
+    _check_actions(actions[:num], num_actions)
+    if not num:
         return None
-    return float(clipped[:num].sum(dtype=np.float64)), float(unclipped[:num].sum(dtype=np.float64))
+    for _ in range(STACK - 1):
+        writer.add_frame(np.zeros((SIDE, SIDE), np.uint8))
+    for step, frame in enumerate(map(_decoded, pngs)):
+        writer.add_frame(frame)
+        if step < num:
+            is_last = step == num - 1
+            writer.add_step(int(actions[step]), float(unclipped[step]), is_last and is_over, is_last and not is_over)
+    if is_step:
+        writer.add_frame(frame)
+    return float(unclipped[:num].sum(dtype=np.float64)), float(clipped[:num].sum(dtype=np.float64))
+
+
+def _counts_last_reward(features: dict[str, Any], clipped: Array) -> bool:
+    """Check whether the recorded return of an episode has the last row's reward."""
+    if "clipped_episode_return" not in features or not clipped[-1]:
+        return False
+    told = _one(features, "clipped_episode_return", "f")
+    return bool(np.isclose(clipped.sum(dtype=np.float64), told, atol=1e-3))
 
 
 def _add_recorded(
-    writer: FrameWriter,
-    frames: Iterator[Array],
-    actions: Array,
-    rewards: Array,
-    terminals: Array,
-    is_padded: bool = False,
+    writer: FrameWriter, frames: Iterator[Array], actions: Array, rewards: Array, terminals: Array
 ) -> None:
-    """Write steps in order of time.
+    """Write steps of Dopamine's buffer in order of time.
 
     The observation after a termination was not recorded. Its value is not used, so the last frame is repeated. The
-    last step of a recording that goes on is left out, because it is unknown what it led to. If
-    `is_padded`, up to STACK - 1 rows of zeros before each episode are no steps: Dopamine's buffer puts them there.
+    last step of a recording that goes on is left out, because it is unknown what it led to. Up to STACK - 1 rows of
+    zeros before each episode are no steps: the buffer puts them there.
     """
     blank, last, is_first, num_padded = np.zeros((SIDE, SIDE), np.uint8), len(actions) - 1, True, 0
     for step, frame in enumerate(frames):
         is_zero = not (actions[step] or rewards[step] or terminals[step] or frame.any())
-        if is_padded and is_first and is_zero and num_padded < STACK - 1:
+        if is_first and is_zero and num_padded < STACK - 1:
             num_padded += 1
             continue
         num_padded = 0
@@ -273,7 +288,7 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
     facts = {"env": f"ALE/{task}-v5", "source": f"DQN replay, {frames_file.name}"}
     with writing(out, num_actions, **facts) as writer:
         lengths = {name: len(array) for name, array in arrays.items()}
-        _add_recorded(writer, _frames(frames_file, lengths, progress), actions, rewards, ends, is_padded=True)
+        _add_recorded(writer, _frames(frames_file, lengths, progress), actions, rewards, ends)
         _check_any(writer, frames_file)
         writer.num_cut = int(writer.timeouts[-1])
         return _summary(writer, num_actions, returns)

@@ -89,6 +89,9 @@ class DatasetInfo(NamedTuple):
         return self.given or self.name
 
 
+MOST_ACTIONS = 100_000  # networks have an output for each
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """S recorded steps of E episodes, concatenated.
@@ -728,6 +731,11 @@ class Dataset:
     def _in_units(self, actions: Array, action_bounds: Range | None) -> Array:
         if self.discrete_actions:
             first, num = self.choices(action_bounds)
+            if num > MOST_ACTIONS:
+                raise UserError(
+                    f"{self.name}: its actions would be {num:,} choices, from {first} on; give the environment of the "
+                    f"recording, or dataset.action_range if these numbers are not choices"
+                )
             return one_hot(actions[:, 0] - first, num)
         given = action_bounds if self.action_range is None else self.action_range
         bounds = None if given is None else checked_range(given, actions.shape[1], self.name)

@@ -6,6 +6,7 @@
 import copy
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -222,6 +223,17 @@ def register(name: str) -> None:
 def is_atari(name: str) -> bool:
     """Return whether an id has the form of those of ale-py that offpcc makes."""
     return name.startswith("ALE/") or "NoFrameskip-v" in name
+
+
+def similar_game(name: str) -> str | None:
+    """Return the ids that offpcc makes of a game whose id has another form, such as Pong-v4; None if it is no game."""
+    found = re.fullmatch(r"(?:ALE/)?([A-Z]\w*?)(?:Deterministic|NoFrameskip)?(?:-ram\w*)?-v\d+", name)
+    if found is None or not is_installed(PACKAGE):
+        return None
+    import ale_py  # noqa: F401 (it registers its ids)
+
+    plain, newer = f"{found[1]}NoFrameskip-v4", f"ALE/{found[1]}-v5"
+    return " or ".join(each for each in (plain, newer) if each in gym.registry) or None
 
 
 def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:

@@ -17,6 +17,7 @@ from gymnasium.wrappers import (
 )
 from recordings import flags, recorded
 
+import offpcc
 from offpcc.data.checks import env_fit
 from offpcc.data.checks.env_fit import bounds_for, env_notices, fits
 from offpcc.data.datasets.dataset import Dataset
@@ -191,6 +192,17 @@ def test_data_of_another_task_are_told(recorded_in, is_told):
     assert found == (told if is_told else [])
     env.spec = None
     assert not env_notices(data(**recorded_in), env), "the name of a class tells nothing"
+
+
+def test_sticky_actions_of_the_recording_and_of_the_tests():
+    pytest.importorskip("ale_py")
+    env = offpcc.make("PongNoFrameskip-v4")
+    (notice,) = env_notices(data(env="ALE/Pong-v5"), env)
+    assert "which repeats the last action with a chance of 0.25, but the environment is" in notice.text
+    assert notice.text.endswith("PongNoFrameskip-v4, with 0")
+    assert env_notices(data(env="PongNoFrameskip-v4"), env) == []
+    sticky = offpcc.make("PongNoFrameskip-v4", kwargs={"repeat_action_probability": 0.25})
+    assert env_notices(data(env="ALE/Pong-v5"), sticky) == []
 
 
 @pytest.mark.parametrize(

@@ -98,19 +98,31 @@ def test_whole_episodes(converted, tmp_path, last_terminates):
     code, out, err = converted("--ordered")
     assert code == 0, err
     data = load_dataset(tmp_path / "buffers" / f"{ORDERED}.hdf5")
-    lengths = [6, 1, 9 if last_terminates else 8]  # nobody knows what the last step of a cut episode led to
-    assert data.lengths.tolist() == lengths and not data.is_shuffled
+    assert data.lengths.tolist() == [6, 1, 9] and not data.is_shuffled and data.choices() == (0, 4)
     assert data.terminations[data.stops - 1].tolist() == [True, True, last_terminates]
     assert data.truncations.sum() == (not last_terminates)
     for (start, stop), frames in zip(data.episodes, seen, strict=True):
-        padded = np.concatenate([np.zeros((3, 84, 84)), frames, frames[-1:]])  # as in Dopamine's replay buffer
+        padded = np.concatenate([np.zeros((3, 84, 84)), frames])  # as in Dopamine's replay buffer
         stacks = np.stack([padded[step : step + 4] for step in range(stop - start + 1)])
         assert (data.observations[start:stop] == stacks[:-1]).all()
         assert (data.next_observations[start:stop] == stacks[1:]).all()
-        assert (data.rewards[start:stop] == np.minimum(np.arange(stop - start) % 3 * 2, 1)).all()
-    assert f"{sum(lengths):,} steps in 3 episodes" in out
-    returns = ("3.33", "10.00") if last_terminates else ("3.00", "8.67")  # of the steps that were written
-    assert f"mean return {returns[0]} of clipped rewards, {returns[1]} of the game's" in out
+        assert (data.rewards[start:stop] == np.arange(stop - start) % 3 * 2).all()  # those of the game
+    assert "16 steps in 3 episodes" in out and "mean return 10.00, 3.33 of clipped rewards" in out
+
+
+def test_the_last_row_is_a_step_if_the_recorded_return_has_its_reward(converted, tmp_path):
+    seen = shards.frames(3)
+    told = shards.episode(seen, [0, 1, 2], [0, 1.0, 2.0])
+    unclear = shards.episode(seen, [0, 1, 2], [0, 1.0, 0.0])
+    silent = {name: values for name, values in told.items() if name != "clipped_episode_return"}
+    shards.write_shard(tmp_path / "datasets" / ORDERED, [told, unclear, silent])
+    assert converted("--ordered")[0] == 0
+    data = load_dataset(tmp_path / "buffers" / f"{ORDERED}.hdf5")
+    assert data.lengths.tolist() == [3, 2, 2] and data.returns.tolist() == [3.0, 1.0, 1.0]
+    assert np.flatnonzero(data.terminations).tolist() == [2, 4, 6]
+    newest = data.next_observations[:][data.stops - 1, -1]
+    assert (newest == seen[[2, 2, 2]]).all()  # repeated after the third step of the first one
+    assert (data.observations[:][2, -1] == seen[2]).all()
 
 
 @pytest.mark.parametrize(
@@ -316,16 +328,16 @@ def test_transitions_without_order_have_no_returns(converted, tmp_path, setting)
 
 
 def test_returns_are_those_of_the_steps_that_were_written(converted, tmp_path):
-    """The last step of a cut episode is not written, so an episode of one such step is none."""
-    whole = shards.episode(shards.frames(3), [0, 1, 2], [0, 0, 1.0])
-    cut = whole | {"discounts": np.ones(3, np.float32)}
+    """The last row of an episode is no step, so an episode of one row is none."""
+    whole = shards.episode(shards.frames(3), [0, 1, 2], [0, 3.0, 1.0], num_steps=2)
+    cut = shards.episode(shards.frames(3), [0, 1, 2], [0, 0, 1.0], is_terminal=False)
     single = shards.episode(shards.frames(1), [0], [1.0]) | {"discounts": np.ones(1, np.float32)}
     shards.write_shard(tmp_path / "datasets" / ORDERED, [whole, cut, single])
     code, out, err = converted("--ordered")
     assert code == 0, err
     data = load_dataset(tmp_path / "buffers" / f"{ORDERED}.hdf5")
-    assert data.returns.tolist() == [1.0, 0.0] and "5 steps in 2 episodes" in out
-    assert "mean return 0.50 of clipped rewards" in out
+    assert data.returns.tolist() == [3.0, 0.0] and "4 steps in 2 episodes" in out
+    assert "mean return 1.50, 0.50 of clipped rewards" in out
 
 
 @pytest.mark.parametrize(
@@ -466,17 +478,13 @@ def test_a_file_that_the_server_does_not_have(served, tmp_path):
     assert not [file for file in (tmp_path / "datasets").rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("is_padded", [False, True])
-def test_rows_of_zeros_before_an_episode_of_dopamine_are_no_steps(is_padded):
+def test_rows_of_zeros_before_an_episode_of_dopamine_are_no_steps():
     frames = np.zeros((10, 84, 84), np.uint8)
     frames[[3, 4, 8, 9]] = np.arange(1, 5, dtype=np.uint8)[:, None, None]
     terminals = np.isin(np.arange(10), (4, 9))
     written = SimpleNamespace(frames=[], steps=[])
     written.add_frame = lambda frame: written.frames.append(int(frame[0, 0]))
     written.add_step = lambda *step: written.steps.append(step)
-    _add_recorded(written, iter(frames), np.zeros(10, int), np.zeros(10), terminals, is_padded)
-    if not is_padded:
-        assert len(written.steps) == 10
-        return
+    _add_recorded(written, iter(frames), np.zeros(10, int), np.zeros(10), terminals)
     assert [terminal for _, _, terminal, _ in written.steps] == [False, True] * 2
     assert written.frames == [0, 0, 0, 1, 2, 2, 0, 0, 0, 3, 4, 4]

@@ -194,6 +194,11 @@ def test_the_check_of_frames(files, which, launch):
     [
         (0, ("--algo", "crdcql", "--env", "TinyBreakout-v0"), "holds transitions without order, and Convolutional"),
         (0, ("--algo", "crdcql", "--env", "TinyBreakout-v0"), "`offpcc convert rl-unplugged --ordered`"),
+        (
+            0,
+            ("--algo", "cdcql", "--gin", "ActorCritic.n_step = 3"),
+            "one step, but ActorCritic.n_step is 3",
+        ),
         (0, ("--algo", "cdcql", "--env", "TinyPong-v0"), "4 discrete actions from 0 on, but TinyPong-v0 takes"),
         (
             0,

@@ -220,6 +220,14 @@ def test_whole_numbers_are_choices():
     assert rows(made, (0, 4))[0] == [1, 0, 0, 0, 0] and told(made, (0, 4)) == {}
 
 
+@pytest.mark.parametrize("extreme", [10**9, -(10**9)])
+def test_a_number_that_is_no_choice_is_named(extreme):
+    made = data([[0], [1], [extreme], [3]], dtype=np.int64)
+    with pytest.raises(UserError, match=r"its actions would be 1,000,000,0.* choices, from .* give the environment"):
+        rows(made)
+    assert not made.with_range((-(10**9), 10**9)).discrete_actions
+
+
 def test_whole_numbers_with_bounds_are_none():
     for made in (
         data([[0], [1], [2], [3]], dtype=np.int64, action_range=(-3, 3)),

@@ -1,6 +1,8 @@
 """Atari games: what an agent sees, when a life is lost, what counts while learning and what in tests."""
 
 import functools
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -264,6 +266,14 @@ def test_what_there_is_not_is_refused(name, kwargs, message):
     with pytest.raises((UserError, UnsuitableEnvironment)) as caught:
         make(name, kwargs=kwargs)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Pong-v4", "PongDeterministic-v4", "Pong-v5", "Pong-ram-v0"])
+def test_forms_of_a_game_that_are_not_made_name_those_that_are(name):
+    """In a process of its own: ale-py's ids are registered when it is first imported."""
+    code = f"import offpcc\ntry:\n    offpcc.make({name!r})\nexcept Exception as fault:\n    print(fault)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "choose PongNoFrameskip-v4 or ALE/Pong-v5" in done.stdout
 
 
 def test_without_ale_py_the_message_names_it(monkeypatch):
