@@ -1,7 +1,7 @@
 """Behaviour cloning of discrete actions: maximum likelihood of the recorded actions.
 
-There are no critics, so the actor's loss trains all encoders. There is no paper; the loss is the imitation loss of
-Tianshou's and d3rlpy's examples, without their penalty of large logits.
+There are no critics, so the actor's loss trains all encoders. There is no paper; the loss is the cross entropy of
+Tianshou's imitation learning. d3rlpy's has a penalty of large logits, too.
 """
 
 from torch import Tensor

@@ -6,6 +6,7 @@ Differs from the paper:
 - The optimizer is Adam, not RMSProp.
 - The loss is Huber's with threshold 1. As in the paper, it clips the gradient of the error.
 - The next action of the target is the Q network's (double Q-learning), unless `double` is False.
+- With `dueling`, gradients are neither scaled by 1 / sqrt(2) nor clipped at a norm of 10, as Wang et al. do.
 """
 
 from typing import Any

@@ -15,6 +15,7 @@ Differs from the paper:
 - The target is a Polyak average, unless ``polyak = 0`` and `target_update_interval` copy the networks.
 - Sequences begin until the end of an episode, and those that reach beyond it are shorter. The paper shifts the last
   one to the left.
+- New sequences have the largest priority so far. The paper's actors compute their errors.
 """
 
 from typing import Any

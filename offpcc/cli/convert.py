@@ -150,7 +150,6 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
         "--dataset",
         str(out),
         "--config",
-        "discrete/atari_dcql.gin",
+        "discrete/atari_dcql.gin" if is_shuffled else "discrete/atari_data_memory.gin",
     ]
-    words += [] if is_shuffled else ["--gin", "make.kwargs={'frame_stack': 1}"]  # a memory reads single frames
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")

@@ -1,7 +1,7 @@
 """Names of hyper-parameters and options in other libraries, and their names here.
 
 Error messages about unknown names show our name. The libraries are stable-baselines3 and its zoo, d3rlpy, CleanRL,
-CORL, DI-engine and Tianshou.
+CORL, DI-engine, Tianshou and Dopamine.
 """
 
 import difflib
@@ -78,7 +78,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("discount discount_factor", "ActorCritic.gamma"),
     ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
     (
-        "target_network_frequency target_update_freq",
+        "target_network_frequency target_update_freq target_update_period",
         "ActorCritic.target_update_interval",
         "it counts updates; polyak = 0 copies the networks",
     ),
@@ -98,10 +98,14 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("target_noise_clip target_smoothing_clip", "TD3.noise_clip"),
     ("policy_freq policy_frequency update_actor_interval", "TD3.policy_delay"),
     ("exploration_initial_eps start_e eps_train", "ValueBased.initial_epsilon"),
-    ("exploration_final_eps end_e eps_train_final", "ValueBased.final_epsilon"),
+    ("exploration_final_eps end_e eps_train_final epsilon_train", "ValueBased.final_epsilon"),
     ("exploration_fraction", "ValueBased.epsilon_steps", "a number of environment steps, not a share of training"),
-    ("eps_test eps_inference", "ValueBased.test_epsilon"),
-    ("estimation_step n_step_return_horizon", "ActorCritic.n_step"),
+    ("eps_test eps_inference epsilon_eval", "ValueBased.test_epsilon"),
+    ("estimation_step n_step_return_horizon update_horizon", "ActorCritic.n_step"),
+    ("R2D2.burn_in", "PrioritizedRecurrentReplayBuffer.burn_in", "it belongs to the buffer"),
+    ("R2D2.eta", "PrioritizedRecurrentReplayBuffer.eta", "it belongs to the buffer"),
+    ("QRDQN.kappa", "", "Huber's threshold is 1"),
+    ("DiscreteBC.beta", "", "d3rlpy's penalty of large logits has no counterpart"),
     ("is_double", "DQN.double"),
     ("n_quantiles", "QRDQN.num_quantiles"),
     ("use_sde optimize_memory_usage", "", "offpcc has no counterpart"),
@@ -136,7 +140,11 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed",
     ),
     ("prioritized_replay", "build.buffer_class", "PrioritizedReplayBuffer of offpcc.data"),
-    ("eps_decay epsilon_decay exploration_steps", "ValueBased.epsilon_steps", "a number of environment steps"),
+    (
+        "eps_decay epsilon_decay exploration_steps epsilon_decay_period",
+        "ValueBased.epsilon_steps",
+        "a number of environment steps",
+    ),
     (
         "action_scaler",
         "",
@@ -200,8 +208,12 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "the product of the two is the number of steps of the loop",
     ),
     ("n_steps_per_epoch", "train.num_steps_per_epoch"),
-    ("learning_starts start_steps", "train.update_after"),
-    ("train_freq", "train.update_every", "updates_per_step counts updates per environment step, not per round"),
+    ("learning_starts start_steps min_replay_history", "train.update_after"),
+    (
+        "train_freq train_frequency update_period",
+        "train.update_every",
+        "updates_per_step counts updates per environment step, not per round",
+    ),
     ("gradient_steps", "train.updates_per_step", "updates_per_step = gradient_steps / train_freq"),
     ("utd_ratio", "train.updates_per_step"),
     ("n_eval_episodes eval_episodes n_episodes n_evaluator_episode", "train.num_test_episodes_per_epoch"),
