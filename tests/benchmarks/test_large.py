@@ -9,9 +9,9 @@ from benchmarks import large
 
 
 def test_a_buffer_is_filled_and_sampled(capsys):
-    assert large.main(["buffer", "--steps", "30_000", "--rounds", "1"]) == 0
+    assert large.main(["buffer", "--steps", "200_000", "--rounds", "1"]) == 0
     steps, size, sampled = capsys.readouterr().out.splitlines()[-1].split()
-    assert steps == "30,000" and float(size) > 0 and float(sampled) > 0
+    assert steps == "200,000" and float(size) > 0 and float(sampled) > 0
 
 
 @pytest.mark.slow
