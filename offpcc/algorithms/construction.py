@@ -44,7 +44,7 @@ from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
 from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty, reads_previous
-from offpcc.networks.testing import check_own_encoders
+from offpcc.networks.testing import check_own_encoders, check_own_heads
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.spaces import MOST_CHOICES, OneHot, action_size
@@ -547,7 +547,7 @@ class Construction:
         self._check_shared_encoder(owner)
         if not self.acts_by_values:
             self.actor = self.build_actor(dim, of_actor)
-        dim = self.num_states + dim * (self.critic_inputs != "state")
+        actor_dim, dim = dim, self.num_states + dim * (self.critic_inputs != "state")
         if self.has_critics:
             self.critics = self.build_critics(num_critics, dim, of_critics)
         if self.acts_by_values:
@@ -556,6 +556,9 @@ class Construction:
         for network in self.networks():
             network.to(self.device)
         check_own_encoders(self.shared_encoder, self.actor_encoder, shape, self._observed_dtype())
+        if not self.is_discrete:
+            critics = self.critics if self.has_critics else None
+            check_own_heads(owner, self.actor, actor_dim, critics, dim, self.action_dim)
         if self.has_critics:
             self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
             self.target_critic_encoders = copy.deepcopy(self.critic_encoders)

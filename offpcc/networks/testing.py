@@ -103,6 +103,75 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
         _run(own, inputs._replace(observation=h), (own.dim,))
 
 
+def check_own_heads(
+    owner: str, actor: nn.Module, actor_dim: int, critics: nn.Module | None, critics_dim: int, action_dim: int
+) -> None:
+    """Check that an actor and critics of the user's have the methods that algorithms call, and run.
+
+    Algorithms call this when they are built, with zeros for two rows of two steps. Networks of offpcc are not tried.
+
+    Args:
+        owner: name of the algorithm, for messages.
+        actor: what its `build_actor` returned. The check runs copies, in eval mode.
+        actor_dim: numbers in a summary of the actor.
+        critics: what its `build_critics` returned; None if it has no critics.
+        critics_dim: numbers in a summary of the critics.
+        action_dim: numbers in an action.
+
+    Raises:
+        UserError: a method is missing, raises an exception, or returns something else.
+    """
+    if not type(actor).__module__.startswith("offpcc."):
+        _check_head(owner, "build_actor", actor, "choose", (2, 2, actor_dim), None, (2, 2, action_dim))
+    if critics is None or type(critics).__module__.startswith("offpcc."):
+        return
+    _check_head(owner, "build_critics", critics, "forward", (1, 2, 2, critics_dim), (2, 2, action_dim), (None, 2, 2, 1))
+
+
+def _check_head(
+    owner: str,
+    method: str,
+    head: nn.Module,
+    call: str,
+    of_summary: tuple[int, ...],
+    of_action: tuple[int, ...] | None,
+    wanted: tuple[int | None, ...],
+) -> None:
+    """Call a method of a head with a summary and an action, or no noise, and compare the shape of the result."""
+    name = type(head).__name__
+    kinds = "SquashedGaussianActor or DeterministicActor" if call == "choose" else "Critics"
+    if not callable(getattr(head, call, None)):
+        raise UserError(
+            f"{owner}.{method} returned {name}, which has no method {call}; inherit from {kinds} of offpcc.networks, "
+            f"or write its methods"
+        )
+    try:
+        head = copy.deepcopy(head).eval()
+    except Exception:  # it cannot be copied, so it cannot be tried without a trace
+        return
+    device = next((weight.device for weight in head.parameters()), torch.device("cpu"))
+    given = [torch.zeros(*of_summary, device=device)]
+    given.append(None if of_action is None else torch.zeros(*of_action, device=device))  # type: ignore[arg-type]
+    shapes = ", ".join("None" if one is None else str(tuple(one.shape)) for one in given)
+    with torch.no_grad(), same_global_generators():
+        try:
+            result = getattr(head, call)(*given)
+        except Exception as error:  # of the user's code
+            raise UserError(
+                f"{name}.{call} of {owner}.{method} failed for inputs of the shapes {shapes}: {format_error(error)}; "
+                f"correct it"
+            ) from error
+    found = tuple(result.shape) if isinstance(result, Tensor) else None
+    fits = found is not None and len(found) == len(wanted)
+    if not fits or any(w not in (None, size) for w, size in zip(wanted, found or (), strict=True)):
+        told = f"shape {found}" if found is not None else f"type {type(result).__name__}"
+        shape = f"({', '.join('N' if size is None else str(size) for size in wanted)})"
+        raise UserError(
+            f"{name}.{call} of {owner}.{method} returned a value of {told} for inputs of the shapes {shapes}, but "
+            f"{shape} is needed; correct it"
+        )
+
+
 def _own_parts(module: nn.Module) -> list[str]:
     """Return the names of the classes in a module that belong to neither offpcc nor torch."""
     classes = map(type, module.modules())

@@ -492,3 +492,52 @@ def test_check_encoder_names_an_argument_of_the_wrong_kind(observation):
 def test_an_agent_that_cannot_be_saved_is_announced_when_it_is_built():
     with pytest.warns(offpcc.utils.errors.DataWarning, match="can learn, but not be saved: .*UndecoratedEncoder"):
         offpcc.SAC("pendulum-v0", encoder=UndecoratedEncoder)
+
+
+# Actors and critics of the user's -------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Critics without a method of their own."""
+
+    def __init__(self, num, dim, fault=""):
+        super().__init__()
+        self.num, self.fault, self.net = num, fault, nn.Linear(dim, 1)
+
+    def forward(self, summary, action, members=None):
+        if self.fault == "error":
+            raise ValueError("no such layer")
+        q = self.net(
+            torch.cat([summary.expand(self.num, *action.shape[:-1], -1), action.expand(self.num, *action.shape)], -1)
+        )
+        return q.squeeze(-1) if self.fault == "shape" else q
+
+
+class Chooser(nn.Module):
+    """An actor that chooses by another network."""
+
+    def __init__(self, dim, action_dim):
+        super().__init__()
+        self.net = nn.Linear(dim, action_dim)
+
+    def choose(self, summary, noise):
+        return self.net(summary)[..., :1]
+
+
+@pytest.mark.parametrize("build, words", [
+    (lambda dim: {"build_actor": nn.Linear(dim, 2)}, "returned Linear, which has no method choose; inherit"),
+    (lambda dim: {"build_actor": Chooser(dim, 2)}, r"of Own.build_actor returned a value of shape \(2, 2, 1\)"),
+    (lambda dim: {"build_critics": Plain(2, dim + 2, "error")}, "build_critics failed .*: ValueError: no such layer"),
+    (lambda dim: {"build_critics": Plain(2, dim + 2, "shape")}, r"\(2, 2, 2\) for .* but \(N, 2, 2, 1\) is needed"),
+    (lambda dim: {"build_critics": nn.Linear(dim + 2, 1)}, "Linear.forward of Own.build_critics failed .*: TypeError"),
+])  # fmt: skip
+def test_actors_and_critics_are_tried_when_they_are_built(build, words):
+    class Own(SAC):
+        def build_actor(self, summary_dim, hidden_dims):
+            return build(summary_dim).get("build_actor") or super().build_actor(summary_dim, hidden_dims)
+
+        def build_critics(self, num, summary_dim, hidden_dims):
+            return build(summary_dim).get("build_critics") or super().build_critics(num, summary_dim, hidden_dims)
+
+    with pytest.raises(UserError, match=words):
+        Own(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32))
