@@ -27,6 +27,7 @@ from offpcc.data.checks.env_fit import (
     match_frame_stack,
     match_states_and_wrappers,
     why_other_actions,
+    without_channels,
     without_states,
 )
 from offpcc.data.checks.episodes import length_notices
@@ -50,7 +51,6 @@ from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
-from offpcc.utils.spaces import may_be_meant_as_image
 
 UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
@@ -350,7 +350,7 @@ def _facts(
     data: Dataset, env: gymnasium.Env[Any, Any] | None, bounds: Range | None, return_range: float | None
 ) -> dict[str, Any]:
     """Return the fields of `OfflineDataset` that do not depend on its rows."""
-    of_env = _without_channels(data) if env is None else env_notices(data, env)
+    of_env = without_channels(data) if env is None else env_notices(data, env)
     notices = [*data.notices, *data.action_warnings(bounds), *of_env]
     first, num = data.choices(bounds) if data.discrete_actions else (0, 0)
     discrete = spaces.Discrete(num, start=first) if data.discrete_actions else None
@@ -368,15 +368,6 @@ def _facts(
         "action_range": None if data.discrete_actions else bounds if data.action_range is None else data.action_range,
         "discrete": discrete,
     }
-
-
-def _without_channels(data: Dataset) -> list[Notice]:
-    """Return a notice if observations seem to be images that lack an axis for channels; environments refuse these."""
-    shape = data.observations.shape[1:]
-    if data.observations.dtype != np.uint8 or not may_be_meant_as_image(shape, np.uint8):
-        return []
-    text = f"observations are bytes of shape {shape}, which networks read as {math.prod(shape)} numbers from 0 to 255"
-    return [Notice("remark", f"{text}; if they are images, give them an axis for channels: observations[:, None]")]
 
 
 def _parts_of(data: Dataset) -> list[Array]:

@@ -77,6 +77,7 @@ NOTICES = {
     "scales": ("observed", NOTE, "bind normalize_observations = True"),
     "whole numbers": ("observed", NOTE, "fine if they are numbers, such as counts"),
     "origins": ("source", WARNING, "fine if they are one task, such as two versions of it"),
+    "rounded": ("observed", WARNING, ""),
     "remark": ("remark", NOTE, ""),
 }
 
@@ -120,8 +121,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     bounds, recorded = env_fit.bounds_for(data, env), data
     data = data.as_numbers()
     notices = [*data.notices, *data.action_warnings(bounds), *length_notices(data.lengths)]
-    if env is not None:
-        notices += env_fit.env_notices(data, env)
+    notices += env_fit.without_channels(recorded) if env is None else env_fit.env_notices(data, env)
     noticed = defaultdict[str, list[Finding]](list)
     for kind, text in notices:
         check, level, remedy = NOTICES[kind]

@@ -21,10 +21,16 @@ from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
 from offpcc.utils.paths import shown
+from offpcc.utils.spaces import may_be_meant_as_image
 
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
 FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
+
+NOT_APPLIED = (
+    "wrappers are not applied to recorded Dict observations: record through the same wrappers, or leave make.wrappers "
+    "out"
+)
 
 
 def bounds_for(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Range | None:
@@ -59,6 +65,15 @@ def _as_choices(actions: Array) -> str:
     if part.shape[1] > 1 and ((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all():
         return " (one-hot, so they seem to be choices: give actions.argmax(1))"
     return ""
+
+
+def without_channels(data: Dataset) -> list[Notice]:
+    """Return a notice if observations seem to be images that lack an axis for channels; environments refuse these."""
+    shape = data.observations.shape[1:]
+    if data.observations.dtype != np.uint8 or not may_be_meant_as_image(shape, np.uint8):
+        return []
+    text = f"observations are bytes of shape {shape}, which networks read as {math.prod(shape)} numbers from 0 to 255"
+    return [Notice("remark", f"{text}; if they are images, give them an axis for channels: observations[:, None]")]
 
 
 def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
@@ -145,9 +160,12 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     if not isinstance(seen, PackedDict):
         if space is None:
             return
+        remedy = "name the environment it was recorded in, or leave --env out"
+        if _shows_all(levels(env)[0].observation_space, space):
+            remedy = NOT_APPLIED
         raise UserError(
-            f"{name} holds Dict observations ({space.unpacked_shape!r}), but those of {name_of(env)} are arrays; name "
-            f"the environment it was recorded in, or leave --env out"
+            f"{name} holds Dict observations ({space.unpacked_shape!r}), but those of {name_of(env)} are arrays; "
+            f"{remedy}"
         )
     if space is not None and space.is_like(seen):
         return
@@ -163,10 +181,7 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     if space is None:
         remedy += "; data whose vectors are joined in one array need make.wrappers=[@gymnasium.FlattenObservation]"
     elif _shows_all(levels(env)[0].observation_space, space):
-        remedy = (
-            "wrappers are not applied to recorded Dict observations: record through the same wrappers, or leave "
-            "make.wrappers out"
-        )
+        remedy = NOT_APPLIED
     else:
         ours = {part.key: part.shape for part in space.unpacked_shape.parts}
         sizes = {part.key: part.shape for part in seen.unpacked_shape.parts}
@@ -199,11 +214,10 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     if seen is not None:
         recorded = f"{data.observations.dtype} of shape {data.observations.shape[1:]}"
         space = data.observation_space
-        entries = "" if space is None else f" (the bytes of {space.unpacked_shape!r})"
-        fine = (
-            f"the agent in {name} sees {seen.dtype} of shape {seen.shape[1:]}{entries}, where {recorded} was recorded; "
-            f"{fine}"
-        )
+        told = f"{seen.dtype} of shape {seen.shape[1:]}, where {recorded} was recorded"
+        if space is not None:
+            told = f"the Dict that was recorded ({space.unpacked_shape!r})"
+        fine = f"the agent in {name} sees {told}; {fine}"
     return found or [Finding("env", OK, fine)]
 
 

@@ -14,6 +14,7 @@ MOST_SQUARED = 25  # numbers of observation and action, up to which a prediction
 # In recordings of four tasks, `remaining` was 0.5 or less if velocities were hidden. Otherwise it was above 0.6, or
 # `error` was below 0.01.
 HARD, HIDDEN = 0.01, 0.55
+UNCLEAR = 0.5  # error, above which neither one observation nor two tell much about the next one
 NEIGHBOURS = 16  # steps with similar observations, whose actions are compared
 UNIFORM = 1.0 / np.sqrt(3.0)  # standard deviation of uniform actions in [-1, 1]
 WIDE = 0.8  # coverage; noisy experts had 0.75 or less
@@ -29,6 +30,7 @@ SPARSE = 0.95
 class Properties(NamedTuple):
     """Measured properties of recorded data; None if they cannot be measured."""
 
+    # The first two are those of the columns with more than two values, if there are any.
     error: float | None  # of predicting the change of observations from one, relative to its variance; mean of columns
     remaining: float | None  # the part of this error that is left if the observation before is known, too; median
     coverage: float | None  # spread of actions at similar observations: 0 for equal ones, 1 for uniform ones
@@ -132,20 +134,33 @@ def _sample(observations: Array, units: Array, starts: Array, stops: Array) -> _
     moving = np.flatnonzero(np.minimum(std, (after - seen).std(0)) > 1e-6 * np.abs(mean))
     if not len(moving):
         return None
+    has_many = np.array([len(np.unique(column)) > 2 for column in seen[:, moving].T])
     seen, before, after = ((x[:, moving] - mean[moving]) / std[moving] for x in (seen, before, after))
-    error, remaining = _prediction(seen, before, after, action, action_before)
+    judged = has_many if has_many.any() else ~has_many  # flags and one-hot choices change too seldom to judge by them
+    error, remaining = _prediction(seen, before, after, action, action_before, judged)
     if is_hidden(error, remaining):  # then similar states have two similar observations
         seen = np.concatenate([seen, before], 1)
     return _Steps(steps, seen, action, error, remaining)
 
 
-def _prediction(seen: Array, before: Array, after: Array, action: Array, action_before: Array) -> tuple[float, float]:
-    """Return `error` and `remaining` of `Properties`, measured on the half of the steps that was not fitted."""
+def _prediction(
+    seen: Array, before: Array, after: Array, action: Array, action_before: Array, judged: Array
+) -> tuple[float, float]:
+    """Return `error` and `remaining` of `Properties`, measured on the half of the steps that was not fitted.
+
+    Args:
+        seen: (S, O), normalised observations.
+        before: (S, O), those before them.
+        after: (S, O), those after them.
+        action: (S, A).
+        action_before: (S, A).
+        judged: (O,), the columns that count.
+    """
     one = np.concatenate([np.ones((len(seen), 1)), seen, action], 1)
     if one.shape[1] <= MOST_SQUARED + 1:  # products predict how an angle changes from its sine and its speed
         i, j = np.triu_indices(one.shape[1])
         one = one[:, i] * one[:, j]
-    two, change = np.concatenate([one, seen - before, action_before], 1), after - seen
+    two, change = np.concatenate([one, seen - before, action_before], 1), (after - seen)[:, judged]
     first, second = (_errors(inputs, change) / change.var(0) for inputs in (one, two))
     return float(first.mean()), float(np.median(second / np.maximum(first, 1e-12)))
 
@@ -208,6 +223,11 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
     return "rebrac", f"{known}, and it stays near the recorded actions while it improves on them"
 
 
+def _percent(part: float) -> str:
+    """Return a part as a percentage with two digits at least."""
+    return f"{part:.0%}" if part >= 0.1 else f"{100.0 * part:.2g}%"
+
+
 def advise(
     data: Dataset, action_bounds: Range | None = None, num_hidden: int = 0, sees_images: bool = False
 ) -> list[Finding]:
@@ -226,10 +246,12 @@ def advise(
         findings.append(Finding("state", OK, text, "if they matter, the agent needs a memory (r in its name)"))
     elif found.error is not None and found.remaining is not None:
         text = (
-            f"it leaves {100.0 * min(found.error, 1.0):.2g}% of the variance of the next change unexplained; the "
+            f"it leaves {_percent(min(found.error, 1.0))} of the variance of the next change unexplained; the "
             f"observation before it explains {max(1.0 - found.remaining, 0.0):.0%} of that"
         )
         seems = f"one observation seems {'not ' * hides}to show the state"
+        if found.error > UNCLEAR and not hides:
+            seems = "it is unclear whether one observation shows the state"
         remedy = "velocities seem hidden, so the agent needs a memory (r in its name)" if hides else ""
         findings.append(Finding("state", OK, f"{seems}: {text}", remedy))
     if found.coverage is not None:
@@ -251,7 +273,7 @@ def advise(
         algorithm, reason = "dcql", "it improves on the recorded actions, and lowers the values of those the data lack"
     prefix = "c" * sees_images + "r" * (hides or num_hidden > 0)
     name, reason = prefix + algorithm, reason.replace("then try ", f"then try {prefix}")
-    if data.observations.ndim > 2 and data.stacks is None:
+    if (sees_images or data.observations.ndim > 2) and data.stacks is None:
         reason += f"; one image shows no velocity, so take cr{algorithm} unless frames are stacked"
     other = {"bc": "td3_bc", "dbc": "dcql", "dcql": "dbc"}.get(algorithm, "bc")
     baseline = name.removesuffix(algorithm) + other

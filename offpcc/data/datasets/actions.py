@@ -9,6 +9,7 @@ from offpcc.data.datasets.columns import TOLERANCE, Array, Range, blocks
 from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
+from offpcc.utils.spaces import MOST_CHOICES
 
 WIDE = 4.0  # width of an action range, twice that of [-1, 1]
 SHOWN = 3  # the most different bounds in a message
@@ -128,7 +129,10 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: f
         ways = f"{clipped}, which clips these actions; or, if the range was wider, {by_actions}"
     else:
         ways = f"by these actions {by_actions}; or, if it clipped these actions, {clipped}"
-    return f"give the bounds of the recorded environment, {ways}; or give this environment with --env"
+    few = np.unique(actions) if actions.shape[1] == 1 else np.zeros(0)
+    are_choices = 0 < len(few) <= MOST_CHOICES and (few == np.round(few)).all()
+    choices = "if they are choices, give actions.astype(int); else " * bool(are_choices)
+    return f"{choices}give the bounds of the recorded environment, {ways}; or give this environment with --env"
 
 
 def _proposed(actions: Array) -> str:

@@ -18,6 +18,7 @@ TOLERANCE = 1e-5  # relative tolerance within which a next observation equals th
 BLOCK_BYTES = 2**22  # read at a time, so a column that is kept only in part is never in memory as a whole
 
 COPIES = 5  # the most copies of a block, while it is converted and compared
+MOST_COMPARED = 10_000  # rows whose numbers are compared with themselves as float32
 
 LEAST_ROW_BYTES = 64  # counted per row: intermediate results take some bytes per row, row numbers alone take 8
 BYTES_PER_EPISODE = 64  # of intermediate step and row numbers
@@ -208,6 +209,20 @@ def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
     """Convert numbers to another dtype."""
     with np.errstate(over="ignore"):  # overflow gives infinity, and `check_finite` raises for it
         return np.asarray(numbers).astype(dtype, copy=False)
+
+
+def rounded_columns(column: Column) -> list[tuple[int, int, int]]:
+    """Return which numbers of an observation (N, O) lose most of their values as float32, in the first rows.
+
+    Returns:
+        For each of them its index, the number of different values, and that as float32.
+    """
+    if len(column.shape) != 2 or column.dtype.kind not in "fiu" or column.dtype.itemsize < 8:
+        return []
+    rows = np.asarray(column[: min(column.shape[0], MOST_COMPARED)])
+    kept = converted(rows, np.dtype(np.float32))
+    counts = [(index, len(np.unique(rows[:, index])), len(np.unique(kept[:, index]))) for index in range(rows.shape[1])]
+    return [(index, number, left) for index, number, left in counts if left < number / 2]
 
 
 def check_finite(numbers: Array, what: str, first: int) -> None:

@@ -36,6 +36,7 @@ from offpcc.data.datasets.columns import (
     name_unread,
     read_flags,
     read_numbers,
+    rounded_columns,
     with_our_names,
 )
 from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices, join_states
@@ -368,6 +369,7 @@ class Dataset:
         has_integers = columns["actions"].dtype.kind in "iub"
         actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
         allocate = partial(recorded_frames, memory_limit=info.memory_limit, name=name)
+        rounded = [] if space is not None else rounded_columns(columns["observations"])
         observations = read_numbers(columns.pop("observations"), f"{name}: observations", True, allocate)
         num_whole = None if are_episodes else num_whole_episodes(metadata, name)
         following = columns.pop("next_observations", None)
@@ -385,6 +387,13 @@ class Dataset:
         notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
         if unread:
             notices.insert(0, Notice("remark", unread))
+        if rounded:
+            told = ", ".join(f"number {index} ({number:,} and {left:,})" for index, number, left in rounded[:3])
+            text = (
+                f"observations become float32, and some numbers then have fewer different values: {told}; subtract a "
+                f"constant from them, such as the first time, or drop them"
+            )
+            notices.append(Notice("rounded", text))
         few = observations[:: max(num_steps // FEW, 1)]
         if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
             text = (

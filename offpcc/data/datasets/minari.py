@@ -51,6 +51,7 @@ def datasets_folder() -> Path:
 
 READING = (AssertionError, AttributeError, *DAMAGE)  # exceptions that Minari raises for incomplete files
 FILE = "main_data.hdf5"  # holds the steps of a dataset, unless it uses another format
+RECORDED_BY = "recorded by offpcc"  # in the description of our own datasets
 COPIES = 3  # of the data that are in memory while episodes are joined: episodes, observations, next observations
 AGAIN = "fetch it again, or update Minari"
 GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of 1 occur many times"
@@ -60,8 +61,8 @@ def read_minari(name: str) -> Dataset:
     """Read a local Minari dataset.
 
     Dict observations of vectors alone, as in the maze tasks, are concatenated in the order of the space, like in
-    ``gymnasium.wrappers.FlattenObservation``. Those with images or choices are packed, see `PackedDict`. The action
-    range is that of the action space, if it is bounded.
+    ``gymnasium.wrappers.FlattenObservation``. Those with images or choices, and those that offpcc recorded, are packed,
+    see `PackedDict`. The action range is that of the action space, if it is bounded.
     """
     check_id(name, "minari:")
     import minari
@@ -83,7 +84,8 @@ def read_minari(name: str) -> Dataset:
         raise UserError(
             f"{label}: its actions are {action_space}, but agents need a Box of numbers or a Discrete space"
         )
-    packs = isinstance(observation_space, spaces.Dict) and not _is_vector(observation_space)
+    is_own = RECORDED_BY in str(recorded.storage.metadata.get("description", ""))
+    packs = isinstance(observation_space, spaces.Dict) and (is_own or not _is_vector(observation_space))
     is_discrete = isinstance(action_space, spaces.Discrete)
     bounded = isinstance(action_space, spaces.Discrete) or action_space.is_bounded()
     episodes = (

@@ -15,7 +15,7 @@ from gymnasium.spaces import Discrete
 from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.frame_stacks import FRAME_STACK
-from offpcc.data.datasets.minari import ROOT, datasets_folder
+from offpcc.data.datasets.minari import RECORDED_BY, ROOT, datasets_folder
 from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
 from offpcc.envs.wrappers import UnitAction, raw_actions
@@ -125,7 +125,7 @@ def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
         "observation_space": _recorded_space(env),
         "action_space": inner.action_space,
         "algorithm_name": facts["algorithm"],
-        "description": "{actor} in {env}, seed {seed}, recorded by offpcc {offpcc}".format_map(facts),
+        "description": "{actor} in {env}, seed {seed}, {by} {offpcc}".format_map({**facts, "by": RECORDED_BY}),
         "requirements": [latest(facts["simulator"]).lower().replace(" ", "==")] if "simulator" in facts else None,
     }
     return metadata | ({"jpeg_encoding": False} if env.observation_space.dtype == np.uint8 else {})

@@ -179,6 +179,40 @@ def test_images_need_convolutions():
     assert advice(data).startswith("start with crebrac:") and "take crrebrac unless frames" in advice(data)
 
 
+def hidden_velocity(*edges):
+    """Positions of a body with a hidden velocity, and a flag for each edge that it is beyond."""
+    draw, rows = np.random.default_rng(0), []
+    for _ in range(60):
+        x, v = draw.uniform(-1, 1), 0.0
+        for step in range(50):
+            action = draw.uniform(-1, 1)
+            rows.append(([x, *(float(x > edge) for edge in edges)], [action], -abs(x), step == 49))
+            v = 0.9 * v + 0.1 * action
+            x += v
+    seen, actions, rewards, ends = (np.array(column) for column in zip(*rows, strict=True))
+    return Dataset.from_arrays(
+        observations=seen, actions=actions, rewards=rewards, terminations=np.zeros(len(ends), bool), truncations=ends
+    )
+
+
+@pytest.mark.parametrize("edges", [(), (0.0,), (0.0, 0.3), (0.0, 0.3, -0.3)])
+def test_flags_do_not_conceal_that_velocities_are_hidden(edges):
+    assert advice(hidden_velocity(*edges)).startswith("start with rc")
+
+
+def test_what_neither_one_nor_two_observations_tell_is_unclear():
+    draw = np.random.default_rng(0)
+    data = Dataset.from_arrays(
+        observations=np.cumsum(draw.normal(size=(3000, 2)), 0),
+        actions=draw.uniform(-1, 1, (3000, 1)),
+        rewards=draw.normal(size=3000),
+        terminations=np.zeros(3000, bool),
+        truncations=np.arange(3000) % 100 == 99,
+    )
+    (told,) = (one.found for one in examine_dataset(data).advice if one.check == "state")
+    assert told.startswith("it is unclear whether one observation shows the state: it leaves 100% of the variance")
+
+
 def with_entries(data, **entries):
     """The same data with Dict observations, of which the entry "seen" is the old ones."""
     return Dataset.from_arrays(
@@ -194,7 +228,9 @@ def with_entries(data, **entries):
 def test_images_beside_numbers_need_convolutions():
     data = particle(control)
     images = np.random.default_rng(0).integers(0, 256, (data.num_steps, 8, 8, 3), np.uint8)
-    assert advice(with_entries(data, camera=images)).startswith("start with cbc: the episodes are equally good")
+    told = advice(with_entries(data, camera=images))
+    assert told.startswith("start with cbc: the episodes are equally good")
+    assert "one image shows no velocity, so take crbc unless frames are stacked" in told
 
 
 def test_states_that_only_critics_see_are_no_observations():

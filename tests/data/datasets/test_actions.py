@@ -208,6 +208,13 @@ def test_actions_may_have_been_scaled_before(most, bounds, is_told):
     assert "scaled" not in told(made.with_range((-1, 1)), bounds), "which is what the notice advises"
 
 
+def test_whole_numbers_outside_of_the_unit_range_may_be_choices():
+    made = data([[0.0], [1.0], [2.0], [2.0]], dtype=np.float32)
+    (text,) = (text for kind, text in told(made).items() if kind == "unknown range")
+    assert "if they are choices, give actions.astype(int); else give the bounds" in text
+    assert "choices" not in told(data([[0.5], [1.0], [2.0], [2.0]], dtype=np.float32))["unknown range"]
+
+
 # Choices ----------------------------------------------------------------------------------------------------------
 
 

@@ -186,3 +186,25 @@ def test_bytes_that_are_no_images_are_learned_from_in_a_buffer_of_transitions(na
         buffer.push(observation, np.zeros(2), 1.0, following, False, False)
     agent.update_networks(buffer.sample())
     agent.nonfinite_guard.synchronize(agent)
+
+
+def test_numbers_that_lose_their_values_as_float32_are_told():
+    steps = np.arange(2000)
+    time, noise = 1.7e9 + 0.05 * steps, np.random.default_rng(0).normal(size=2000)
+    data = Dataset.from_arrays(
+        observations=np.stack([noise, time, 5.0 + 0.0 * noise], 1),
+        actions=noise[:, None],
+        rewards=noise,
+        terminations=np.zeros(2000, bool),
+        truncations=steps % 100 == 99,
+    )
+    (notice,) = (one for one in data.notices if one.kind == "rounded")
+    assert "number 1 (2,000 and 2); subtract a constant" in notice.text
+    relative = Dataset.from_arrays(
+        observations=np.stack([noise, time - time[0]], 1),
+        actions=noise[:, None],
+        rewards=noise,
+        terminations=np.zeros(2000, bool),
+        truncations=steps % 100 == 99,
+    )
+    assert not [one for one in relative.notices if one.kind == "rounded"]

@@ -15,6 +15,32 @@ from offpcc.training.collect import Seeds
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 
+GOALS = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict
+
+
+class Goals(gymnasium.Env):
+    observation_space = Dict(place=Box(-9, 9, (2,), np.float32), goal=Box(-9, 9, (1,), np.float32))
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def _seen(self):
+        return {"place": np.array([self.x, 0.5], np.float32), "goal": np.ones(1, np.float32)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = float(self.np_random.uniform(-1, 1))
+        return self._seen(), {}
+
+    def step(self, action):
+        self.x += 0.1 * float(action[0])
+        return self._seen(), -abs(self.x - 1.0), False, False, {}
+
+
+gymnasium.register("goals-v0", Goals, max_episode_steps=20)
+"""
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -125,3 +151,15 @@ def test_stopped_while_minari_is_written(minari, monkeypatch):
     assert left(Path("minari")) == []
     run(steps=20, minari="mine-v0", resume=True)
     assert_alike(load_dataset("minari:mine-v0"), load_dataset("data.hdf5"))
+
+
+def test_dict_observations_that_offpcc_recorded_fit_their_environment(minari, here, launch):
+    (here / "goals.py").write_text(GOALS)
+    sys.modules.pop("goals", None)
+    task = "--import", "goals", "--env", "goals-v0"
+    recording = "--actor", "random", "--steps", 60, "--out", "goals.hdf5", "--minari", "goals/random-v0"
+    assert launch("collect", *task, *recording)[0] == 0
+    data, file = load_dataset("minari:goals/random-v0"), load_dataset("goals.hdf5")
+    assert data.observation_space is not None and np.array_equal(data.observations, file.observations)
+    code, out, err = launch("check", *task, "--dataset", "minari:goals/random-v0")
+    assert code == 0 and "sees the Dict that was recorded" in out, (out, err)
