@@ -265,13 +265,14 @@ def run_report(
     folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str, track: bool = False
 ) -> int:
     """Write a table, a figure and a JSON file that compare runs, and print the table; log them with `track`."""
+    files = files_of_report(out, "--out")  # before they are there
     if track:
         check_installed()
-        files = files_of_report(out, "--out")  # before they are there
     values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
     if track:
         with report_errors("Weights & Biases"):
             upload_report(values, files, print)
+    print("written to " + ", ".join(map(str, files.values())))
     return 0
 
 

@@ -105,11 +105,10 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
     """
     try:
         there = settings_of_run(folder.path)
-        algorithm = find_algorithm(options.algo)
     except UserError:
         return None
     try:
-        load_config(options, folder)
+        load_config(options, folder)  # first, because it may import the algorithm
     except UserError as error:
         if options.config or error.message.startswith(COMMAND_LINE):
             raise
@@ -122,6 +121,7 @@ def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Setti
         given: dict[str, Any] = {"start_from": options.start_from, "then_env_steps": options.then_env_steps}
         given |= {"dataset_fraction": options.dataset_fraction, "dataset_steps": options.dataset_steps}
         spec = RunSpec.make(options.env or None, options.algo, dataset=options.dataset, **given)
+        algorithm = find_algorithm(options.algo)
     except UserError:
         return None
     # Values in use are no bindings if they depend on the algorithm or the data, such as Imagination.length.

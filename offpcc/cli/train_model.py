@@ -18,7 +18,7 @@ from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.models.files import fit_model, unfinished_model
-from offpcc.training.models.training import ModelTraining, describe_spread
+from offpcc.training.models.training import ModelTraining, describe_spread, describe_terminations
 from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
 
 print_line = functools.partial(print, flush=True)
@@ -72,10 +72,7 @@ def print_training_result(model: DynamicsModel) -> None:
     facts = model.facts
     errors = ", ".join(f"{facts['holdout_errors'][member]:.2e}" for member in facts["elites"])
     print(f"after {facts['num_epochs']} epochs: squared error of the elites on the holdout, normalised: {errors}")
-    if "termination_precision" in facts:
-        print(
-            f"terminations on the holdout: precision {facts['termination_precision']:.2f}, recall "
-            f"{facts['termination_recall']:.2f}"
-        )
+    if quality := describe_terminations(facts):
+        print(quality)
     for name, values in facts["uncertainty"].items():
         print(f"{name} uncertainty over the data: {describe_spread(values)}")

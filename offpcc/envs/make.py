@@ -61,6 +61,8 @@ MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of c
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
+FLATTEN = "gymnasium.wrappers.FlattenObservation (make.wrappers=[@gymnasium.FlattenObservation])"
+LARGEST_BOUND = 1e9  # of actions
 INFO = "info"  # the value of make.state for info["state"]
 StateKey = Annotated[str, Rule("a key of Dict observations, or 'info'", lambda value: isinstance(value, str) and value)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
@@ -613,13 +615,20 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
                 f"{name}: the {bound} bound of action {index} is {values[index]}, but offpcc needs finite "
                 "bounds; give the environment a bounded Box, such as by gymnasium.wrappers.TransformAction"
             )
+        if (np.abs(values) > LARGEST_BOUND).any():
+            index = int(np.argmax(np.abs(values)))
+            raise UnsuitableEnvironment(
+                f"{name}: the {bound} bound of action {index} is {values[index]:.3g}, and actions are scaled to their "
+                "bounds; give the environment a Box of the actions that matter, such as by "
+                "gymnasium.wrappers.RescaleAction"
+            )
 
 
 def _remedy_for_shape(space: Box) -> str:
     """Return what to do about observations that are neither vectors nor images."""
     if len(space.shape) == 4 and space.dtype == np.uint8:
         return "stack frames by make.wrappers = [@Concatenate], Concatenate.num = 4 in place of FrameStackObservation"
-    flat = "else flatten it by gymnasium.wrappers.FlattenObservation"
+    flat = f"else flatten it by {FLATTEN}"
     if may_be_meant_as_image(space.shape, space.dtype):
         return f"{IF_IMAGE}; {flat}"
     return f"join frames by Concatenate, or {flat}"
@@ -634,8 +643,7 @@ def _check_observations(name: str, space: gymnasium.Space[Any], state: str | Non
         return
     if not isinstance(space, Box):
         raise UnsuitableEnvironment(
-            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; "
-            "wrap the environment in gymnasium.wrappers.FlattenObservation"
+            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; wrap the environment in {FLATTEN}"
         )
     if 0 in space.shape:
         raise UnsuitableEnvironment(

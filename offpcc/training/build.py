@@ -653,6 +653,8 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
             raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         if is_shortage(error) or isinstance(error, OverflowError):
             remedy = f"that needs more memory than is free: lower its sizes, such as {sizes}"
+        elif isinstance(error, TypeError) and "too many positional arguments" in str(error):
+            remedy = "let its constructor take *args, **kwargs and pass them on"
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
             remedy = "correct its bindings"
         elif isinstance(error, RecursionError):

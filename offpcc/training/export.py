@@ -319,7 +319,7 @@ def export(
             "deterministic": True,
         },
         "inside": [
-            "normalisation of observations",
+            *(["normalisation of observations"] if agent.algorithm.normalization is not None else []),
             *(["one-hot vectors of choices"] if _has_choices(agent.algorithm.packed) else []),
             "number of the action" if agent.algorithm.is_discrete else "scale and bounds of actions",
             *(["signs of rewards"] if step.extras and agent.algorithm.clip_rewards else []),

@@ -222,7 +222,7 @@ def _fit_locked(
         tell_result(folder, announce)
         if not folder.has_checkpoint():
             announce(f"the run cannot be resumed, because {folder.checkpoint} does not exist any more")
-        return RunResult(folder.path, was_finished=True)
+        return RunResult(folder.path, was_finished=True, _env_function=spec.env_function)
     experiment = plan.experiment
     with closed_on_failure(experiment):
         with explain_disk_errors(folder.path):
@@ -245,7 +245,7 @@ def _fit_locked(
             announce("\n".join([*describe_config(spec, experiment.config, folder.config, unused), *messages]))
             folder.create(experiment.config, run_dirs.facts(spec, experiment))
         _train(spec, folder, experiment, plan.bound, announce, callbacks)
-    return RunResult(folder.path)
+    return RunResult(folder.path, _env_function=spec.env_function)
 
 
 def _make_folder(folder: RunFolder, is_new: bool) -> None:

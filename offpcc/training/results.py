@@ -7,7 +7,7 @@ import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,6 +131,7 @@ class RunResult:
 
     folder: Path
     was_finished: bool = False
+    _env_function: EnvFunction | None = field(default=None, repr=False, compare=False)  # of this process
 
     def agent(self, device: str | torch.device = "cpu", *, last: Flag = False) -> Agent:
         """Return the agent with the best test, or the last one if there were no tests.
@@ -206,6 +207,7 @@ class RunResult:
             {"episodes": episodes, "num_envs": num_envs, "seed": seed, "last": last},
         )
         with for_python():
+            env = self._env_function if env is None else env
             if env is None and run.details().get("env_made"):
                 name = shown(str(run.details().get("env")))
                 raise UserError(f"a function made the environment of {self.folder}, {name}; give it again, by env=")

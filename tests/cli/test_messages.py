@@ -167,6 +167,19 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told(tmp_
 
 
 @pytest.mark.slow
+def test_the_refusal_of_a_run_tells_the_settings_of_an_algorithm_of_the_users(quick, tmp_path):
+    (tmp_path / "costly.py").write_text(
+        "import offpcc\n\n\n@offpcc.configurable\nclass Costly(offpcc.SAC):\n"
+        "    def __init__(self, *args, cost=0.1, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n        self.cost = cost\n"
+    )
+    own = "--import", "costly", "--run_id", 1
+    assert quick("Costly", *own, bindings=["train.num_epochs=1"])[0] == 0
+    code, _, err = quick("Costly", *own, bindings=["train.num_epochs=1", "Costly.cost=0.3"])
+    assert code == 2 and "its settings are cost=0.1, those of this command cost=0.3\n" in err, err
+
+
+@pytest.mark.slow
 def test_the_refusal_of_a_run_does_not_propose_other_settings_beside_it(quick, launch, tmp_path):
     assert quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=1"])[0] == 0
     code, _, err = quick("sac", "--run_id", 1, bindings=["SAC.lr=1e-3", "train.num_epochs=7"])

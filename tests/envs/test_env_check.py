@@ -715,3 +715,11 @@ def test_python_checks_an_environment_without_a_name():
         with pytest.raises(UserError, match=words):
             offpcc.check_env(wrong)
     assert str(offpcc.check_env("pendulum-p-v0", steps=50)).splitlines()[-1].startswith("pendulum-p-v0: no fault")
+
+
+def test_bounds_of_actions_that_no_action_has_are_refused():
+    class Unlimited(Healthy):
+        action_space = Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (1,), np.float32)
+
+    with pytest.raises(UnsuitableEnvironment, match=r"the low bound of action 0 is -3.4e\+38, and actions are scaled"):
+        offpcc.make(Unlimited)

@@ -374,7 +374,13 @@ def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
     Raises:
         UserError: they are not.
     """
-    if len(shape) != 1 or np.dtype(dtype) == np.uint8:
+    if len(shape) == 1 and np.dtype(dtype) == np.uint8:
+        raise UserError(
+            f"{name}: observations are a Dict, but a model needs vectors; flatten them by "
+            f"make.wrappers=[@gymnasium.FlattenObservation] and record through it, or choose an algorithm without a "
+            f"model"
+        )
+    if len(shape) != 1:
         raise UserError(
             f"{name}: observations of shape {shape} ({np.dtype(dtype)}); a model needs vectors; choose other data, or "
             f"an algorithm without a model"

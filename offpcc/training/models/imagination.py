@@ -45,7 +45,14 @@ from offpcc.training.models.rollouts import (
     first_position,
     play_rollouts,
 )
-from offpcc.training.models.training import ModelFit, ModelTraining, Transitions, reward_scale, uncertainties
+from offpcc.training.models.training import (
+    ModelFit,
+    ModelTraining,
+    Transitions,
+    describe_terminations,
+    reward_scale,
+    uncertainties,
+)
 from offpcc.training.models.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -383,6 +390,7 @@ class Imagination(Callback):
         return [
             f"rollouts of {length} in a model {where}{reads}: {told}; {share:.0%} of each batch is real",
             f"imagined episodes end: {self.model.tell_termination()}",
+            *filter(None, [describe_terminations(self.model.facts)]),
         ]
 
     # Rounds of rollouts ---------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from offpcc.utils.rng import NumpyGenerator
 
 BLOCK = 65_536  # transitions that are held as float64 at a time
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
+POOR = 0.5  # precision or recall of a classifier of terminations, below which there is a warning
 MOST_MEASURED = 100_000  # transitions whose uncertainty is measured
 PERMUTATION, BOOTSTRAP, SAME = "permutation", "bootstrap", "same"
 Order = Annotated[str, one_of((PERMUTATION, BOOTSTRAP, SAME))]
@@ -418,3 +419,17 @@ def describe_spread(values: Mapping[str, float]) -> str:
         f"mean {values['mean']:.4g}, std {values['std']:.4g}, median {values['0.5']:.4g}, 90 % {values['0.9']:.4g}, "
         f"99 % {values['0.99']:.4g}, largest {values['1']:.4g}"
     )
+
+
+def describe_terminations(facts: Mapping[str, Any]) -> str:
+    """Return the quality of a model's classifier of terminations, with a warning if it is poor; "" without one."""
+    if "termination_precision" not in facts:
+        return ""
+    precision, recall = facts["termination_precision"], facts["termination_recall"]
+    text = f"terminations on the holdout: precision {precision:.2f}, recall {recall:.2f}"
+    if min(precision, recall) < POOR:  # NaN without a termination in the holdout
+        text += (
+            "; the classifier is poor, so imagined episodes end at wrong times: give more data, "
+            "or a larger DynamicsModel.history"
+        )
+    return text
