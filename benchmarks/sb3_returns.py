@@ -42,7 +42,7 @@ TRANSLATED = (
 WITH_MEMORY = ("Recurrent.", "RecurrentReplayBuffer.")  # bindings that agents without memory ignore
 
 
-def settings_of(config):
+def settings_of(config, algo):
     """Return stable-baselines3's arguments that mean the same as a config's bindings.
 
     Raises:
@@ -51,9 +51,10 @@ def settings_of(config):
     offpcc.configure(config)
     bound = gin.query_parameter
     given = {".".join(name.split(".")[-2:]): value for name, value in plain_values(gin.config_str()).items()}
-    if (of_alpha := float(given.pop("SAC.alpha_lr", ALPHA_LR))) != bound("ActorCritic.lr"):
+    of_alpha = given.pop("SAC.alpha_lr", str(ALPHA_LR))
+    if algo == "sac" and of_alpha != given["ActorCritic.lr"]:
         raise UserError(
-            f"{config} has SAC.alpha_lr = {of_alpha:g} and ActorCritic.lr = {bound('ActorCritic.lr'):g}, but "
+            f"{config} has SAC.alpha_lr = {of_alpha} and ActorCritic.lr = {given['ActorCritic.lr']}, but "
             f"stable-baselines3 has one learning rate; make them equal"
         )
     for short, value in given.items():
@@ -115,7 +116,7 @@ def main():
     parser.add_argument("--results", type=Path, default=Path("results"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings = settings_of(options.config)
+    settings = settings_of(options.config, options.algo)
     num_epochs, per_epoch, num_tests = (
         gin.query_parameter(f"train.{name}")
         for name in ("num_epochs", "num_steps_per_epoch", "num_test_episodes_per_epoch")

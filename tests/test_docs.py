@@ -276,6 +276,29 @@ def test_ratios_of_speed_are_those_of_the_benchmark():
     assert len(ratios) > 15 and {*ratios} - measured == set()
 
 
+def test_speeds_of_the_page_on_performance_are_those_of_the_benchmark():
+    cases = {"SAC, 256": "sac", "TD3": "td3", "TD3+BC": "td3_bc", "IQL": "iql", "CQL, 3": "cql", "BCQ, 10": "bcq"}
+    cases |= {"BC": "bc", "`rsac` of the": "rsac", "`rsac`, LSTM 1": "rsac_small"}
+    cases |= {f"whole steps of {name}": f"steps_{case}" for name, case in (
+        ("SAC, pendulum", "pendulum"), ("SAC, Hopper", "hopper"), ("`cqrdqn`", "pong"), ("`cdqn`", "pong_dqn")
+    )}  # fmt: skip
+    rows = groups(results.read(ROOT / "results" / "benchmarks" / "throughput.json"))
+    page = (
+        (ROOT / "docs" / "performance.md")
+        .read_text()
+        .partition("| | floor | offpcc | others |")[2]
+        .partition("\n\n")[0]
+    )
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines()[2:]}
+    assert len(lines) == len(cases)
+    for title, line in lines.items():
+        starts = [start for start in cases if title.startswith(start)]
+        group = rows[cases[max(starts, key=len)], 2]
+        told = {row["library"]: results.number(row["median"]) for row in group}
+        for number in re.findall(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-])", " | ".join(line.split(" | ")[1:])):
+            assert number in told.values(), (title, number)
+
+
 # Commands and snippets ------------------------------------------------------------------------------------------------
 
 ONLINE = {"num_epochs": "1", "num_steps_per_epoch": "250", "update_after": "210", "updates_per_step": "0.05"}

@@ -54,6 +54,8 @@ CRITICS_ONLY = (
     *("gamma", "polyak", "target_update_interval", "num_critics", "layer_norm", "dropout", "target_subset", "actor_q"),
     *("n_step", "reward_scale", "reward_shift"),
 )
+# Methods that call critics. If one is the user's, it may call them in its own way.
+UPDATING = ("inner_update", "critic_loss", "actor_loss", "next_value")
 SLOWEST = 20_000  # updates in which targets go most of the way to the networks
 CRITIC_INPUTS = ("history", "state", "history+state")
 OF_MLPS = ("hidden_dims", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout")
@@ -125,6 +127,12 @@ def with_options(*groups: type) -> Callable[[Callable[..., None]], Callable[...,
 def build_option_group(group: type[G], options: dict[str, Any]) -> G:
     """Build an object of the dataclass `group` from its fields among `options`."""
     return group(**{name: options[name] for name in inspect.signature(group).parameters if name in options})
+
+
+def is_own(cls: type, *methods: str) -> bool:
+    """Check whether one of these methods of a class is the user's."""
+    found = (getattr(cls, name, None) for name in methods)
+    return any(method is not None and not method.__module__.startswith("offpcc.") for method in found)
 
 
 def check_actions(
@@ -557,8 +565,13 @@ class Construction:
             network.to(self.device)
         check_own_encoders(self.shared_encoder, self.actor_encoder, shape, self._observed_dtype())
         if not self.is_discrete:
-            critics = self.critics if self.has_critics else None
-            check_own_heads(owner, self.actor, actor_dim, critics, dim, self.action_dim)
+            cls = type(self)
+            own_heads: dict[str, tuple[nn.Module | None, int]] = {}
+            if is_own(cls, "build_actor") and getattr(self, "acts_by_actor", True) and not is_own(cls, "act"):
+                own_heads["actor"] = self.actor, actor_dim
+            if self.has_critics and is_own(cls, "build_critics") and not is_own(cls, *UPDATING):
+                own_heads["critics"] = self.critics, dim
+            check_own_heads(owner, own_heads, self.action_dim, num_critics)
         if self.has_critics:
             self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
             self.target_critic_encoders = copy.deepcopy(self.critic_encoders)

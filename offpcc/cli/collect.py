@@ -105,7 +105,7 @@ def record_dataset(
         facts |= actor_facts
         if isinstance(agent, ValueBased) and not deterministic and epsilon is None:
             exploring: Any = agent
-            facts["epsilon"] = share = exploring.epsilon()
+            share = exploring.epsilon()
             print(f"the actor takes {share:.1%} of its actions at random; --epsilon sets another share")
     if more_facts is None:  # in a recipe, the bindings are for the training
         check_own_bindings(name)

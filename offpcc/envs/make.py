@@ -620,7 +620,7 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
             raise UnsuitableEnvironment(
                 f"{name}: the {bound} bound of action {index} is {values[index]:.3g}, and actions are scaled to their "
                 "bounds; give the environment a Box of the actions that matter, such as by "
-                "gymnasium.wrappers.RescaleAction"
+                "gymnasium.wrappers.TransformAction"
             )
 
 

@@ -1,6 +1,7 @@
 """`check_encoder` and `check_cell`: check that your own encoder or cell follows the conventions of this library."""
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from gymnasium import spaces
@@ -104,28 +105,30 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
 
 
 def check_own_heads(
-    owner: str, actor: nn.Module, actor_dim: int, critics: nn.Module | None, critics_dim: int, action_dim: int
+    owner: str, heads: Mapping[str, tuple[nn.Module | None, int]], action_dim: int, num_critics: int
 ) -> None:
     """Check that an actor and critics of the user's have the methods that algorithms call, and run.
 
-    Algorithms call this when they are built, with zeros for two rows of two steps. Networks of offpcc are not tried.
+    Algorithms call this when they are built, with zeros for two rows of two steps.
 
     Args:
         owner: name of the algorithm, for messages.
-        actor: what its `build_actor` returned. The check runs copies, in eval mode.
-        actor_dim: numbers in a summary of the actor.
-        critics: what its `build_critics` returned; None if it has no critics.
-        critics_dim: numbers in a summary of the critics.
+        heads: what `build_actor` and `build_critics` returned, if they are the user's, by "actor" and "critics", and
+            the numbers in their summaries. The check runs copies, in eval mode. Networks of offpcc are not tried.
         action_dim: numbers in an action.
+        num_critics: N.
 
     Raises:
         UserError: a method is missing, raises an exception, or returns something else.
     """
-    if not type(actor).__module__.startswith("offpcc."):
-        _check_head(owner, "build_actor", actor, "choose", (2, 2, actor_dim), None, (2, 2, action_dim))
-    if critics is None or type(critics).__module__.startswith("offpcc."):
-        return
-    _check_head(owner, "build_critics", critics, "forward", (1, 2, 2, critics_dim), (2, 2, action_dim), (None, 2, 2, 1))
+    for name, (head, dim) in heads.items():
+        if head is None or type(head).__module__.startswith("offpcc."):
+            continue
+        if name == "actor":
+            _check_head(owner, "build_actor", head, "choose", (2, 2, dim), None, (2, 2, action_dim))
+        else:
+            given = (1, 2, 2, dim), (2, 2, action_dim)
+            _check_head(owner, "build_critics", head, "forward", *given, (num_critics, 2, 2, 1))
 
 
 def _check_head(
@@ -135,7 +138,7 @@ def _check_head(
     call: str,
     of_summary: tuple[int, ...],
     of_action: tuple[int, ...] | None,
-    wanted: tuple[int | None, ...],
+    wanted: tuple[int, ...],
 ) -> None:
     """Call a method of a head with a summary and an action, or no noise, and compare the shape of the result."""
     name = type(head).__name__
@@ -162,13 +165,11 @@ def _check_head(
                 f"correct it"
             ) from error
     found = tuple(result.shape) if isinstance(result, Tensor) else None
-    fits = found is not None and len(found) == len(wanted)
-    if not fits or any(w not in (None, size) for w, size in zip(wanted, found or (), strict=True)):
+    if found != wanted:
         told = f"shape {found}" if found is not None else f"type {type(result).__name__}"
-        shape = f"({', '.join('N' if size is None else str(size) for size in wanted)})"
         raise UserError(
             f"{name}.{call} of {owner}.{method} returned a value of {told} for inputs of the shapes {shapes}, but "
-            f"{shape} is needed; correct it"
+            f"{wanted} is needed; correct it"
         )
 
 

@@ -198,6 +198,16 @@ class OnlinePhase:
         for option, attributes in (("decay", options.decay), ("zero", options.zero)):
             for attribute in attributes:
                 self._check_number(f"OfflineToOnline.{option}", attribute)
+        for attribute in options.zero:
+            if attribute in ("action_noise", "noise_scale"):
+                raise UserError(
+                    f"OfflineToOnline.zero names {attribute!r}; bind OfflineToOnline.exploration_noise = 0 instead"
+                )
+            cls: Any = type(self.algorithm)
+            if (rule := rules_of(cls).get(attribute)) is None or not rule.holds(0.0):
+                raise UserError(
+                    f"OfflineToOnline.zero names {attribute!r}, which cannot be 0 in {name}; take OfflineToOnline.decay"
+                )
 
     def _check_number(self, option: str, attribute: str) -> None:
         """Raise if an option names what is no number of the algorithm, or one that cannot change."""

@@ -133,6 +133,10 @@ class RunResult:
     was_finished: bool = False
     _env_function: EnvFunction | None = field(default=None, repr=False, compare=False)  # of this process
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields without the function, which another process may not know."""
+        return {**self.__dict__, "_env_function": None}
+
     def agent(self, device: str | torch.device = "cpu", *, last: Flag = False) -> Agent:
         """Return the agent with the best test, or the last one if there were no tests.
 

@@ -50,7 +50,7 @@ def test_settings_that_would_differ_are_refused(binding, words, tmp_path, monkey
 
 def test_settings_are_those_of_the_config(tmp_path):
     (tmp_path / "config.gin").write_text(CONFIG)
-    assert sb3_returns.settings_of(str(tmp_path / "config.gin")) == {
+    assert sb3_returns.settings_of(str(tmp_path / "config.gin"), "sac") == {
         "learning_rate": 1e-3,
         "buffer_size": 1_000_000,
         "batch_size": 256,

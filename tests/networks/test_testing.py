@@ -10,10 +10,10 @@ from gymnasium import spaces
 from torch import nn
 
 import offpcc
-from offpcc.algorithms import BC, SAC
+from offpcc.algorithms import BC, BCQ, SAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config.registry import configurable
-from offpcc.networks import Cell, Convolutional, Encoder, Identity, Recurrent, check_encoder
+from offpcc.networks import Cell, Convolutional, DeterministicActor, Encoder, Identity, Recurrent, check_encoder
 from offpcc.networks.cells import CELLS
 from offpcc.networks.encoders import InputShape, PassThrough
 from offpcc.networks.testing import check_own_encoders
@@ -528,7 +528,7 @@ class Chooser(nn.Module):
     (lambda dim: {"build_actor": nn.Linear(dim, 2)}, "returned Linear, which has no method choose; inherit"),
     (lambda dim: {"build_actor": Chooser(dim, 2)}, r"of Own.build_actor returned a value of shape \(2, 2, 1\)"),
     (lambda dim: {"build_critics": Plain(2, dim + 2, "error")}, "build_critics failed .*: ValueError: no such layer"),
-    (lambda dim: {"build_critics": Plain(2, dim + 2, "shape")}, r"\(2, 2, 2\) for .* but \(N, 2, 2, 1\) is needed"),
+    (lambda dim: {"build_critics": Plain(2, dim + 2, "shape")}, r"\(2, 2, 2\) for .* but \(2, 2, 2, 1\) is needed"),
     (lambda dim: {"build_critics": nn.Linear(dim + 2, 1)}, "Linear.forward of Own.build_critics failed .*: TypeError"),
 ])  # fmt: skip
 def test_actors_and_critics_are_tried_when_they_are_built(build, words):
@@ -541,3 +541,30 @@ def test_actors_and_critics_are_tried_when_they_are_built(build, words):
 
     with pytest.raises(UserError, match=words):
         Own(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32))
+
+
+class Moved(DeterministicActor):
+    """Reads the action, too, as BCQ's perturbation does."""
+
+
+def test_networks_that_algorithms_call_in_other_ways_are_not_tried():
+    class Perturbing(BCQ):
+        def build_actor(self, summary_dim, hidden_dims):
+            return Moved(summary_dim + self.action_dim, self.action_dim, hidden_dims)
+
+    class Choosing(SAC):
+        def build_actor(self, summary_dim, hidden_dims):
+            return Moved(summary_dim + 1, self.action_dim, hidden_dims)
+
+        def choose_action(self, summary, noise):
+            return self.actor.choose(torch.cat([summary, summary[..., :1]], -1), noise)
+
+    class Judging(SAC):
+        def build_critics(self, num, summary_dim, hidden_dims):
+            return nn.Linear(summary_dim, 1)
+
+        def critic_loss(self, h, batch):
+            return self.critics(h.q).square().mean(), {}
+
+    for cls in (Perturbing, Choosing, Judging):
+        cls(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32))

@@ -868,6 +868,8 @@ def test_a_learner_in_its_second_phase_is_saved_and_loaded(pendulum_file, tmp_pa
         ("OfflineToOnline.decay=['lr']", "which the optimizers read only once, at the start; for a falling"),
         ("OfflineToOnline.zero=['nothing']", "zero names 'nothing', which is no number of IQL; those that can fall"),
         ("OfflineToOnline.zero=['n_step']", "zero names 'n_step', which is a whole number of IQL; those that can"),
+        ("OfflineToOnline.zero=['max_advantage_weight']", "which cannot be 0 in IQL; take OfflineToOnline.decay"),
+        ("OfflineToOnline.zero=['noise_scale']", "bind OfflineToOnline.exploration_noise = 0 instead"),
         ("OfflineToOnline.decay_to=2", "OfflineToOnline.decay_to is 2"),
         ("OfflineToOnline.algorithm=3", "it has to be the name of an algorithm"),
         ("OfflineToOnline.shares=0.5", "did you mean share"),

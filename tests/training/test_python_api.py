@@ -805,11 +805,12 @@ def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):
     with pytest.raises(
         UserError, match=r"a function made the environment of .*run, make_drift; give it again, by env="
     ):
-        result.evaluate(2)
+        offpcc.load_run(result.folder).evaluate(2)
     with pytest.raises(UserError, match=r"a function made the environment of .*run: name a registered one with --env"):
         RunFolder.at(result.folder).env()
     again = offpcc.load_run(result.folder).evaluate(2, make_drift)
     np.testing.assert_array_equal(again.returns, offpcc.evaluate(result.agent(), Drift, 2).returns)
+    np.testing.assert_array_equal(result.evaluate(2).returns, again.returns)
 
 
 # Callbacks and threads ------------------------------------------------------------------------------------------------

@@ -91,10 +91,10 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
         notices.append(Notice("origins", text))
     elif (chances := _repeat_chances(str(origin), env)) is not None:
         text = (
-            f"the data were recorded in {shown(str(origin))}, which repeats the last action with a chance of "
-            f"{chances[0]:g}, but the environment is {name_of(env)}, with {chances[1]:g}"
+            f"the data were recorded in {shown(str(origin))}, which by default repeats the last action with a chance "
+            f"of {chances[0]:g}, but the environment is {name_of(env)}, with {chances[1]:g}"
         )
-        notices.append(Notice("origins", text))
+        notices.append(Notice("remark", text))
     changing, level = [], env
     while isinstance(level, gymnasium.Wrapper):
         if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):

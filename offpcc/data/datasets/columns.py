@@ -18,6 +18,7 @@ TOLERANCE = 1e-5  # relative tolerance within which a next observation equals th
 BLOCK_BYTES = 2**22  # read at a time, so a column that is kept only in part is never in memory as a whole
 
 COPIES = 5  # the most copies of a block, while it is converted and compared
+ROUNDING, FLOAT32_STEPS = 1e-10, 1e-3  # of a number: float64's rounding, and much more than float32's (6e-8)
 MOST_COMPARED = 10_000  # rows whose numbers are compared with themselves as float32
 
 LEAST_ROW_BYTES = 64  # counted per row: intermediate results take some bytes per row, row numbers alone take 8
@@ -217,12 +218,18 @@ def rounded_columns(column: Column) -> list[tuple[int, int, int]]:
     Returns:
         For each of them its index, the number of different values, and that as float32.
     """
-    if len(column.shape) != 2 or column.dtype.kind not in "fiu" or column.dtype.itemsize < 8:
+    least = {"f": 8, "i": 4, "u": 4}.get(column.dtype.kind)  # narrower ones lose nothing
+    if len(column.shape) != 2 or least is None or column.dtype.itemsize < least:
         return []
-    rows = np.asarray(column[: min(column.shape[0], MOST_COMPARED)])
+    rows = np.asarray(column[: min(next(blocks(column), slice(0)).stop, MOST_COMPARED)])
     kept = converted(rows, np.dtype(np.float32))
-    counts = [(index, len(np.unique(rows[:, index])), len(np.unique(kept[:, index]))) for index in range(rows.shape[1])]
-    return [(index, number, left) for index, number, left in counts if left < number / 2]
+    spread, size = np.ptp(rows, 0), np.abs(rows).max(0, initial=0)
+    found = []
+    for index in np.flatnonzero(spread > ROUNDING * size):  # a smaller spread is the recorder's own rounding
+        number, left = len(np.unique(rows[:, index])), len(np.unique(kept[:, index]))
+        if left < number / 2 and spread[index] < FLOAT32_STEPS * size[index]:
+            found.append((int(index), number, left))
+    return found
 
 
 def check_finite(numbers: Array, what: str, first: int) -> None:

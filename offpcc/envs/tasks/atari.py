@@ -232,6 +232,9 @@ def similar_game(name: str) -> str | None:
         return None
     import ale_py  # noqa: F401 (it registers its ids)
 
+    same = [spec for name, spec in gym.registry.items() if re.fullmatch(rf"{found[1]}-v\d+", name)]
+    if any(not str(spec.entry_point).startswith("ale_py") for spec in same):  # such as Gymnasium's Blackjack
+        return None
     plain, newer = f"{found[1]}NoFrameskip-v4", f"ALE/{found[1]}-v5"
     return " or ".join(each for each in (plain, newer) if each in gym.registry) or None
 

@@ -376,7 +376,7 @@ def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
     """
     if len(shape) == 1 and np.dtype(dtype) == np.uint8:
         raise UserError(
-            f"{name}: observations are a Dict, but a model needs vectors; flatten them by "
+            f"{name}: observations are a Dict (or bytes), but a model needs vectors; flatten them by "
             f"make.wrappers=[@gymnasium.FlattenObservation] and record through it, or choose an algorithm without a "
             f"model"
         )

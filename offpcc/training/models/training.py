@@ -426,8 +426,10 @@ def describe_terminations(facts: Mapping[str, Any]) -> str:
     if "termination_precision" not in facts:
         return ""
     precision, recall = facts["termination_precision"], facts["termination_recall"]
+    if math.isnan(recall):
+        return "no episode terminated in the holdout, so the classifier of terminations is not judged"
     text = f"terminations on the holdout: precision {precision:.2f}, recall {recall:.2f}"
-    if min(precision, recall) < POOR:  # NaN without a termination in the holdout
+    if not min(precision, recall) >= POOR:
         text += (
             "; the classifier is poor, so imagined episodes end at wrong times: give more data, "
             "or a larger DynamicsModel.history"

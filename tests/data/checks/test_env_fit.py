@@ -198,7 +198,7 @@ def test_sticky_actions_of_the_recording_and_of_the_tests():
     pytest.importorskip("ale_py")
     env = offpcc.make("PongNoFrameskip-v4")
     (notice,) = env_notices(data(env="ALE/Pong-v5"), env)
-    assert "which repeats the last action with a chance of 0.25, but the environment is" in notice.text
+    assert "which by default repeats the last action with a chance of 0.25, but the environment is" in notice.text
     assert notice.text.endswith("PongNoFrameskip-v4, with 0")
     assert env_notices(data(env="PongNoFrameskip-v4"), env) == []
     sticky = offpcc.make("PongNoFrameskip-v4", kwargs={"repeat_action_probability": 0.25})

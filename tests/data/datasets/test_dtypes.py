@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offpcc.algorithms import ALGORITHMS
 from offpcc.core import is_image
 from offpcc.data import Dataset, ReplayBuffer
+from offpcc.data.datasets.columns import rounded_columns
 from offpcc.data.datasets.files import read_dataset_file
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.training.build import build
@@ -208,3 +209,13 @@ def test_numbers_that_lose_their_values_as_float32_are_told():
         truncations=steps % 100 == 99,
     )
     assert not [one for one in relative.notices if one.kind == "rounded"]
+
+
+def test_rounding_of_the_recorder_is_no_loss():
+    draw = np.random.default_rng(0)
+    jitter = 1e-12 * draw.normal(size=2000)
+    column = np.stack([1.0 + jitter, 0.1 * draw.integers(0, 3, 2000) + jitter], 1)
+    assert rounded_columns(column) == []
+    seconds = (1_700_000_000 + np.arange(2000))[:, None]
+    assert [found[0] for found in rounded_columns(seconds.astype(np.int32))] == [0]
+    assert rounded_columns(seconds.astype(np.float32)) == rounded_columns(seconds[:, 0]) == []

@@ -76,6 +76,7 @@ struct Session {
   size_t GetInputCount() const { return 2; }
   size_t GetOutputCount() const { return 2; }
   TypeInfo GetInputTypeInfo(size_t) const { return {{-1, 2}}; }
+  TypeInfo GetOutputTypeInfo(size_t) const { return {{-1, 2}}; }
   AllocatedStringPtr GetInputNameAllocated(size_t i, AllocatorWithDefaultOptions&) const { return {inputs[i]}; }
   AllocatedStringPtr GetOutputNameAllocated(size_t i, AllocatorWithDefaultOptions&) const { return {outputs[i]}; }
 
