@@ -51,6 +51,15 @@ class R2D2(DQN):
         super().__init__(observation_space, action_space, **kwargs)
         self.rescaling = rescaling
 
+    def parts_warning(self, buffer: Any) -> str:
+        """Return a warning if R2D2 has none of the parts that its configs give it, else ""."""
+        if self.dueling or self.n_step > 1 or getattr(buffer, "burn_in", None):
+            return ""
+        return (
+            "R2D2 has no n-step targets, dueling heads and burn-in here; configs/discrete/cartpole_r2d2.gin and "
+            "atari_r2d2.gin have all parts of the paper"
+        )
+
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return y = h(r + gamma (1 - d) h^-1(next_value)), (B, T, 1), with n steps as in `ActorCritic`."""
         return rescaled(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from offpcc.algorithms import R2D2, ActorCritic
+from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.variants import TABLE
 from offpcc.config.loading import values
 from offpcc.core import has_images
@@ -197,7 +197,7 @@ def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
         experiment.algorithm.updates_warning(planned_updates(*plan)) or _warning_online(spec, experiment),
         explain_rare_policy_updates(spec, experiment),
         _warning_without_memory(spec, experiment),
-        _warning_of_r2d2(experiment),
+        _warning_of_parts(experiment),
     )
     return [*filter(None, warned)]
 
@@ -213,17 +213,10 @@ def _warning_without_memory(spec: RunSpec, experiment: Experiment) -> str:
     )
 
 
-def _warning_of_r2d2(experiment: Experiment) -> str:
-    """Return a warning if R2D2 has none of the parts that its configs give it, else ""."""
-    algorithm = experiment.algorithm
-    if not isinstance(algorithm, R2D2) or algorithm.dueling or algorithm.n_step > 1:
-        return ""
-    if getattr(experiment.buffer, "burn_in", 0):
-        return ""
-    return (
-        "R2D2 has no n-step targets, dueling heads and burn-in here; configs/discrete/cartpole_r2d2.gin and "
-        "atari_r2d2.gin have all parts of the paper"
-    )
+def _warning_of_parts(experiment: Experiment) -> str:
+    """Return a warning if an algorithm lacks the parts that its configs give it, else ""."""
+    warn: Callable[[Any], str] | None = getattr(experiment.algorithm, "parts_warning", None)
+    return "" if warn is None else warn(experiment.buffer)
 
 
 def _warning_online(spec: RunSpec, experiment: Experiment) -> str:

@@ -169,7 +169,7 @@ def test_of_a_run_that_goes_on_by_its_own_config_what_is_given_anew_is_told(tmp_
 @pytest.mark.slow
 def test_the_refusal_of_a_run_tells_the_settings_of_an_algorithm_of_the_users(quick, tmp_path):
     (tmp_path / "costly.py").write_text(
-        "import offpcc\n\n\n@offpcc.configurable\nclass Costly(offpcc.SAC):\n"
+        "import offpcc\nfrom offpcc.algorithms import SAC\n\n\n@offpcc.configurable\nclass Costly(SAC):\n"
         "    def __init__(self, *args, cost=0.1, **kwargs):\n"
         "        super().__init__(*args, **kwargs)\n        self.cost = cost\n"
     )

@@ -143,7 +143,7 @@ def test_random_actions_of_tests_and_signs_of_rewards(tmp_path, file):
     agent = agent_of(Wide, "rdqn", *inputs, "Recurrent.use_previous_action=True")
     done = offpcc.export(agent, tmp_path / file)
     assert done.difference < 1e-5
-    assert done.contract["inside"] == ["normalisation of observations", "number of the action", "signs of rewards"]
+    assert done.contract["inside"] == ["number of the action", "signs of rewards"]
     meanings = {port["name"]: port["meaning"] for port in done.contract["inputs"]}
     assert meanings["previous_action"].startswith("last action, one-hot;")
 
