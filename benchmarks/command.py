@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gin
+
 from benchmarks.cases import CaseError
 from benchmarks.results import DamagedError
+from offpcc.config.loading import plain_values
 from offpcc.utils.errors import UserError
 
 
@@ -45,6 +48,11 @@ def above_zero(text: str) -> float:
     if not 0.0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not more than 0")
     return number
+
+
+def bound_values() -> dict[str, Any]:
+    """Return gin's bindings by class and parameter, such as "ActorCritic.lr"."""
+    return {".".join(name.split(".")[-2:]): gin.query_parameter(name) for name in plain_values(gin.config_str())}
 
 
 @contextlib.contextmanager

@@ -28,19 +28,18 @@ import torch
 
 import offpcc
 from benchmarks.cases import CLONES, Case, Sizes
-from benchmarks.command import command, positive
+from benchmarks.command import bound_values, command, positive
 from benchmarks.libraries import SOURCES, Learner, UnavailableError, load, version
 from benchmarks.machine import in_words, machine, versions
 from benchmarks.recorded import Transitions, of_file
 from offpcc.algorithms import ALGORITHMS
-from offpcc.config.loading import plain_values
 from offpcc.core import Memory, Step
 from offpcc.envs.d4rl import catalog
 from offpcc.training.evaluation import Evaluation
 from offpcc.utils.errors import UserError
 
 CONFIG = Path("configs/evidence/offline/beside_peers.gin")
-READ = ("hidden_dims", "num_critics", "num_samples")  # of any algorithm
+READ = (".hidden_dims", ".num_critics", ".num_samples")  # of any algorithm
 READ_HERE = ("ReplayBuffer.batch_size", "train.num_epochs", "train.num_steps_per_epoch", "dataset.best_fraction")
 CONSTANT = {  # what the libraries have; those of algorithms for discrete actions are the last five
     "ActorCritic.lr": (3e-4,),
@@ -112,16 +111,15 @@ def check_settings(config: Path) -> None:
     Raises:
         UserError: it binds something that is neither read nor one of the constants.
     """
-    for name in plain_values(gin.config_str()):
-        owner, _, parameter = name.rpartition(".")
-        short = f"{owner.rpartition('.')[2]}.{parameter}"
-        if short in READ_HERE or short.startswith(UNUSED) or (parameter in READ and short not in CONSTANT):
+    for name, value in bound_values().items():
+        constants = CONSTANT.get(name, ())
+        is_read = name in READ_HERE or (name.endswith(READ) and not constants)
+        if is_read or name.startswith(UNUSED) or value in constants:
             continue
-        value = gin.query_parameter(name)
-        if value not in CONSTANT.get(short, ()):
-            allowed = " or ".join(map(str, CONSTANT.get(short, ())))
-            remedy = f"here it is {allowed}" if allowed else "which is not translated; leave it out"
-            raise UserError(f"{config} binds {short} = {value}, {remedy}")
+        remedy = (
+            f"here it is {' or '.join(map(str, constants))}" if constants else "which is not translated; leave it out"
+        )
+        raise UserError(f"{config} binds {name} = {value}, {remedy}")
 
 
 def settings(algo: str) -> tuple[Case, int, int]:

@@ -22,8 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import NormalActionNoise
 
 import offpcc
-from benchmarks.command import command, positive
-from offpcc.config.loading import plain_values
+from benchmarks.command import bound_values, command, positive
 from offpcc.envs.make import simulator_version
 from offpcc.training.evaluation import Evaluation
 from offpcc.utils.errors import UserError
@@ -49,9 +48,8 @@ def settings_of(config, algo):
         UserError: the config binds something that is not translated.
     """
     offpcc.configure(config)
-    bound = gin.query_parameter
-    given = {".".join(name.split(".")[-2:]): value for name, value in plain_values(gin.config_str()).items()}
-    of_alpha = given.pop("SAC.alpha_lr", str(ALPHA_LR))
+    bound, given = gin.query_parameter, bound_values()
+    of_alpha = given.pop("SAC.alpha_lr", ALPHA_LR)
     if algo == "sac" and of_alpha != given["ActorCritic.lr"]:
         raise UserError(
             f"{config} has SAC.alpha_lr = {of_alpha} and ActorCritic.lr = {given['ActorCritic.lr']}, but "

@@ -50,6 +50,7 @@ AlgorithmName = Annotated[str, IS_NAME]
 AnyAlgorithm = Annotated[str | type[ActorCritic], IS_NAME]  # a class stands for its name
 
 
+EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
@@ -141,7 +142,7 @@ class OnlinePhase:
         num_steps = options.decay_steps or self.num_steps
         self.decay = Decay(self.algorithm, options.decay, options.decay_to, num_steps, options.zero)
         if options.exploration_noise is not None:  # `begin` sets it
-            noise = {"action_noise", "noise_scale"} & {*options.decay}
+            noise = {*EXPLORATION} & {*options.decay}
             self.decay.initial |= dict.fromkeys(noise, options.exploration_noise)
         self.callbacks: list[Callback] = [self.decay] if options.decay or options.zero else []
 
@@ -198,13 +199,14 @@ class OnlinePhase:
         for option, attributes in (("decay", options.decay), ("zero", options.zero)):
             for attribute in attributes:
                 self._check_number(f"OfflineToOnline.{option}", attribute)
+        cls: Any = type(self.algorithm)
+        rules = rules_of(cls)
         for attribute in options.zero:
-            if attribute in ("action_noise", "noise_scale"):
+            if attribute in EXPLORATION:
                 raise UserError(
                     f"OfflineToOnline.zero names {attribute!r}; bind OfflineToOnline.exploration_noise = 0 instead"
                 )
-            cls: Any = type(self.algorithm)
-            if (rule := rules_of(cls).get(attribute)) is None or not rule.holds(0.0):
+            if attribute not in rules or not rules[attribute].holds(0.0):
                 raise UserError(
                     f"OfflineToOnline.zero names {attribute!r}, which cannot be 0 in {name}; take OfflineToOnline.decay"
                 )
