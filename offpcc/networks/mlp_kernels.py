@@ -78,8 +78,8 @@ class _Perceptrons(torch.autograd.Function):
                 down, read = gradient[number, block], x[number, block]
                 rows = rows_with_gradient(down)
                 if rows is not None:
-                    down, read = down[rows], read[rows]
-                    activations = [[tensor[rows] for tensor in layer] for layer in activations]
+                    down, read = down.index_select(0, rows), read.index_select(0, rows)
+                    activations = [[tensor.index_select(0, rows) for tensor in layer] for layer in activations]
                 down = _backward_of_rows(down, read, activations, members, of_members, of_x is not None)
                 if of_x is not None and rows is not None:
                     of_x[number, block].zero_().index_copy_(0, rows, down)
@@ -90,7 +90,7 @@ class _Perceptrons(torch.autograd.Function):
 
 def rows_with_gradient(gradient: Tensor) -> Tensor | None:
     """Return the numbers of the rows of `gradient` (M, out) that are not zero; None if these are most rows."""
-    rows = gradient.any(1).nonzero().squeeze(1)
+    rows = (gradient.squeeze(1) if gradient.shape[1] == 1 else gradient.any(1)).nonzero().squeeze(1)
     return rows if len(rows) < DENSE * len(gradient) else None
 
 

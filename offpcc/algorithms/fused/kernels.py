@@ -66,7 +66,7 @@ class MLPKernel:
             if rows is None:
                 of_inputs.addmm_(network.backward(down), weight)
             else:
-                of_inputs.index_add_(0, rows, torch.mm(network.backward_rows(rows, down[rows]), weight))
+                of_inputs.index_add_(0, rows, torch.mm(network.backward_rows(rows, down.index_select(0, rows)), weight))
         return of_inputs
 
 
@@ -115,7 +115,8 @@ class _Network:
         """Return the gradient of the first layer's output for these rows of the last `forward`, from theirs, `down`."""
         for number in reversed(range(1, len(self.layers))):
             down = torch.mm(down, self.transposed[number])
-            torch.ops.aten.threshold_backward.grad_input(down, self.values[number - 1][rows], 0, grad_input=down)
+            values = self.values[number - 1].index_select(0, rows)
+            torch.ops.aten.threshold_backward.grad_input(down, values, 0, grad_input=down)
         return down
 
 
