@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.algorithms import find_algorithm
+from offpcc.algorithms.variants import TABLE
 from offpcc.cli.params import default_encoders
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE
 from offpcc.config.gin_files import CONFIGS, imports_of
 from offpcc.config.synonyms import binding_hint
+from offpcc.envs.tasks.atari import is_atari
 from offpcc.networks import Convolutional
 from offpcc.training.comparison import Settings, are_same, name_settings, settings_of_run, used_by
 from offpcc.training.run_dir import RunFolder, path_part
@@ -168,9 +170,11 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
     else:
         longer = command(options, folder, options.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
+    published = published_settings(options)
     return (
         f"no --config is given, so these are the defaults for {kind}: {file}\n"
         f"  to change them, copy that file and name the copy with --config\n"
+        f"{'  ' if published else ''}{published}"
         f"  `offpcc params {options.algo}` explains all names\n"
         f"  {told}"
     )
@@ -188,6 +192,24 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
     if has_memory(algorithm):
         return DEFAULTS / "memory.gin", "agents with a memory"
     return DEFAULTS / "vectors.gin", "agents without a memory"
+
+
+def published_settings(options: TrainOptions) -> str:
+    """Return a line that names the config with published settings for such a run; "" if there is none."""
+    entry = TABLE.get(options.algo)
+    env, dataset = resolve_env_and_dataset(options.env, options.dataset)
+    if entry is None:
+        return ""
+    if env is not None and is_atari(env) and entry.cls.is_discrete:
+        name = f"atari_{entry.algorithm}"
+        if entry.memory and entry.algorithm != "r2d2":
+            name = "atari_memory" if dataset is None else "atari_data_memory"
+        return f"for Atari games, use --config configs/discrete/{name}.gin\n"
+    file = CONFIGS / "algorithms" / f"{entry.algorithm}.gin"
+    is_whole = file.exists() and "include" in file.read_text()  # the others have the algorithm's own settings only
+    if dataset is not None and not entry.images and is_whole:
+        return f"for the settings of its paper, use --config configs/algorithms/{entry.algorithm}.gin\n"
+    return ""
 
 
 def nothing_there(options: TrainOptions, folder: RunFolder) -> str:

@@ -6,7 +6,7 @@ from conftest import QUICK, run_folder
 
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.variants import TABLE
-from offpcc.cli.messages import DEFAULTS, TrainOptions, default_config
+from offpcc.cli.messages import DEFAULTS, TrainOptions, default_config, published_settings
 from offpcc.config import loading
 from offpcc.config.gin_files import CONFIGS
 from offpcc.training.analysis.run_tables import read_progress
@@ -53,6 +53,33 @@ def test_a_run_without_a_config_says_what_it_takes_and_stores_it(launch, tmp_pat
     assert read_progress(run_folder(tmp_path, algo=algo) / "progress.csv")["step"] == [250, 500]
 
 
+PONG = "PongNoFrameskip-v4"
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "dataset", "config"),
+    [
+        ("cqrdqn", PONG, None, "discrete/atari_qrdqn.gin"),
+        ("cdqn", "ALE/Pong-v5", None, "discrete/atari_dqn.gin"),
+        ("crdqn", PONG, None, "discrete/atari_memory.gin"),
+        ("crdqn_s", PONG, None, "discrete/atari_memory.gin"),
+        ("cr2d2", PONG, None, "discrete/atari_r2d2.gin"),
+        ("cdcql", PONG, "d.hdf5", "discrete/atari_dcql.gin"),
+        ("crdcql", PONG, "d.hdf5", "discrete/atari_data_memory.gin"),
+        ("iql", "pendulum-v0", "d.hdf5", "algorithms/iql.gin"),
+        ("riql", "hopper-medium-v2", None, "algorithms/iql.gin"),
+        ("ciql", "pendulum-img-v0", "d.hdf5", None),
+        ("sac", "pendulum-v0", "d.hdf5", None),  # its file has SAC's own settings only
+        ("iql", "pendulum-v0", None, None),
+        ("Mine", "pendulum-v0", "d.hdf5", None),
+    ],
+)
+def test_published_settings_are_named(algo, env, dataset, config):
+    told = published_settings(TrainOptions(algo, env=env, dataset=dataset))
+    assert told.endswith(f" --config configs/{config}\n" if config else "") and bool(told) == bool(config)
+    assert config is None or loading.load_gin_config(str(CONFIGS / config), [])
+
+
 def test_several_runs_print_a_note_once(launch, tmp_path):
     command = ("--env", "pendulum-p-v0", "--algo", "rsac", "--run_id", 1, 2, "--gin", *FEW)
     short = ("RecurrentReplayBuffer.segment_len=9", "RecurrentReplayBuffer.burn_in=0")
@@ -72,6 +99,7 @@ def test_recorded_data_have_defaults_too(launch, tmp_path, unit_file):
     code, out, err = launch("--dataset", unit_file, "--algo", "iql", "--gin", *few)
     assert code == 0, err
     assert f"the defaults for learning from recorded data: {DEFAULTS}/recorded.gin" in out
+    assert "for the settings of its paper, use --config configs/algorithms/iql.gin" in out
 
 
 OWN = """
