@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 import tokenize
 import zipfile
@@ -40,7 +41,11 @@ OBSERVED = ("observations", "next_observations")
 OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
     b"<": "a web page; the address that it was saved from does not give the file itself",
+    b"\x1f\x8b": "compressed by gzip; unpack it with `gunzip`, or give logs of the DQN replay dataset to "
+    "`offpcc convert dqn-replay`",
+    b"\x80": 'a pickle; open it in Python, and write its arrays: offpcc.Dataset.from_arrays(...).save("data.hdf5")',
 }
+SHARD = re.compile(r".+-\d{5}-of-\d{5}|.+\.tfrecords?")  # names of TFRecord files, whose content has no mark
 CONVERT = (
     "was the file written completely? Read another format, such as CSV, in Python: "
     'offpcc.Dataset.from_arrays(...).save("data.hdf5") writes what offpcc reads'
@@ -81,6 +86,10 @@ def read_dataset_file(
         raise UserError(f"{path} is empty; fetch or write it again")
     if not (start.startswith(b"PK") or h5py.is_hdf5(path)):
         other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
+        if other is None and SHARD.fullmatch(path.name):
+            other = (
+                "TensorFlow's TFRecord by its name; `offpcc convert rl-unplugged` reads those of RL Unplugged's Atari"
+            )
         raise UserError(f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else f'; {CONVERT}'}")
     with open_arrays(path) as file:
         found = file.names()

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
 from offpcc.config.bindings import refuse_unknown
+from offpcc.config.validation import MOST_PARTS
 from offpcc.envs.aliases import LIFE_LOST, Array, Info
 from offpcc.envs.registration import concatenate, is_installed, require
 from offpcc.utils.errors import UserError
@@ -258,6 +259,8 @@ def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, 
     names = [name for name in own if name != "game" and name not in of_gymnasium]
     refuse_unknown(f"make.kwargs of {spec.id}", [name for name in given if name not in of_gymnasium], names)
     num = given.pop("frame_stack", 4)
+    if isinstance(num, bool) or not isinstance(num, int) or not 1 <= num <= MOST_PARTS:
+        raise UserError(f"make.kwargs has frame_stack = {num!r}; it has to be a whole number from 1 to {MOST_PARTS:,}")
     made = copy.copy(spec)
     made.entry_point, made.kwargs = ENTRY_POINT, known
     made.additional_wrappers = (concatenate(num),) if num != 1 else ()

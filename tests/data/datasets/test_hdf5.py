@@ -1,5 +1,6 @@
 """Recorded data in HDF5 and NPZ files, whole and broken, and the real files where they are at hand."""
 
+import gzip
 import os
 import pickle
 import re
@@ -258,6 +259,8 @@ def test_what_is_no_array_is_refused(tmp_path, item, message):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "git lfs pull"),
         (b"PK\x03\x04 and then nothing", "damaged or incomplete"),
         (b"\x89HDF\r\n\x1a\n", "damaged or incomplete"),
+        (gzip.compress(b"frames"), "compressed by gzip.*gunzip.*convert dqn-replay"),
+        (pickle.dumps({"actions": []}), "a pickle; .*from_arrays"),
     ],
 )
 def test_files_of_another_kind_are_named(tmp_path, content, message):
@@ -266,6 +269,13 @@ def test_files_of_another_kind_are_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as told:
         read_dataset_file(path)
     assert str(path) in told.value.message
+
+
+@pytest.mark.parametrize("name", ["run_1-00001-of-00100", "data.tfrecord"])
+def test_a_shard_of_tensorflow_is_named(tmp_path, name):
+    (tmp_path / name).write_bytes(b"\x10\x00\x00\x00")
+    with pytest.raises(UserError, match="TFRecord by its name; `offpcc convert rl-unplugged`"):
+        read_dataset_file(tmp_path / name)
 
 
 @pytest.mark.parametrize("file, options", FORMATS)

@@ -256,7 +256,10 @@ def test_what_gymnasium_takes_is_passed_on():
         ("PongNoFrameskip-v9", {}, "PongNoFrameskip-v4"),
         ("Pong-v4", {}, "PongNoFrameskip-v4"),
         (BREAKOUT, {"frame_skip": 0}, "frame_skip = 0; it has to be a whole number, 1 or more"),
-        (BREAKOUT, {"frame_stack": 0}, "num must be from 1"),
+        *(
+            (BREAKOUT, {"frame_stack": num}, f"frame_stack = {num!r}; it has to be a whole number from 1 to 1,000")
+            for num in (0, True, 2.0)
+        ),
         (BREAKOUT, {"mode": 7}, "mode = 7; breakout has [0, 4, 8"),
         (BREAKOUT, {"obs_type": "ram"}, "no argument 'obs_type'; the known names are frame_stack, repeat_action_"),
         (BREAKOUT, {"frameskip": 2}, "no argument 'frameskip'; did you mean frame_skip"),
