@@ -1,4 +1,4 @@
-"""The configs of published runs name what there is today."""
+"""The configs of published runs name what there is today, and configs that repeat values repeat the same."""
 
 from pathlib import Path
 
@@ -6,7 +6,10 @@ import pytest
 from gin import config_parser
 
 import offpcc.training.build  # noqa: F401 (registers all that gin can configure)
+from offpcc.algorithms import ALGORITHMS, ActorCritic
+from offpcc.config import loading
 from offpcc.config.bindings import configurables, parameters
+from offpcc.config.gin_files import CONFIGS as CONFIGS_OF_OFFPCC
 from offpcc.config.gin_files import read_config_text, statements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,3 +39,19 @@ def test_an_unknown_binding_is_found(tmp_path):
     file = tmp_path / "config.gin"
     file.write_text("SAC.learn_alpha = True\nSACK.gamma = 0.9\nSAC.gamma = 0.9\n")
     assert [found.split(": ")[-1] for found in unknown(file)] == ["SAC.learn_alpha", "SACK.gamma"]
+
+
+def settings(file, algorithm):
+    """The values that a config binds of an algorithm and its base classes; a subclass's value comes before."""
+    loading.load_gin_config(str(CONFIGS_OF_OFFPCC / file), [])
+    found = {}
+    for cls in reversed(ALGORITHMS[algorithm].__mro__):
+        if issubclass(cls, ActorCritic):
+            found |= loading.bindings_of(cls)
+    return found
+
+
+@pytest.mark.parametrize("name", ["dbc", "dbcq", "dcql", "dcrr"])
+def test_memory_keeps_the_settings_of_each_algorithm_on_atari(name):
+    own = settings(f"discrete/atari_{name}.gin", name)
+    assert own == settings("discrete/atari_data_memory.gin", name) and "lr" in own

@@ -22,7 +22,7 @@ from offpcc.training.analysis.run_statistics import rank_correlation
 from offpcc.training.models import quality as model_quality_module
 from offpcc.training.models.files import announce, build_model, load_model, model_of, read_model, save_model
 from offpcc.training.models.quality import format_quality, model_quality
-from offpcc.training.models.training import ModelFit, ModelTraining, Transitions
+from offpcc.training.models.training import ModelFit, ModelTraining, Transitions, describe_terminations
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.tensor_files import write_tensors
@@ -711,3 +711,18 @@ def test_the_range_of_a_coefficient_is_not_empty_where_rewards_are_costs():
     assert model.facts["largest_reward"] <= 0.0
     for name, (_, coefficient) in found.ranges.items():
         assert coefficient[1] == pytest.approx(-model.facts["smallest_reward"] / getattr(found.uncertainty, name).max())
+
+
+@pytest.mark.parametrize(
+    ("precision", "recall", "told"),
+    [
+        (0.95, 0.9, "precision 0.95, recall 0.90"),
+        (0.95, 0.2, "imagined episodes end at wrong times"),
+        (float("nan"), 0.0, "imagined episodes end at wrong times"),  # it predicts no termination at all
+        (float("nan"), float("nan"), "no episode terminated in the holdout"),
+    ],
+)
+def test_the_quality_of_terminations_is_told(precision, recall, told):
+    text = describe_terminations({"termination_precision": precision, "termination_recall": recall})
+    assert told in text and ("wrong times" in text) == ("wrong times" in told)
+    assert describe_terminations({}) == ""
