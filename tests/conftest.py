@@ -44,7 +44,6 @@ FAST_CASES = {
     "cli/test_jobs.py::test_the_worst_exit_code": None,
     "cli/test_main.py::test_bad_input_to_other_commands_gets_one_clear_message": "[025]$",
     "cli/test_main.py::test_four_ways_of_starting": "command",
-    "config/test_limits.py::test_a_bomb_is_refused_in_one_message": "^(includes|macros)$",
     "algorithms/test_folded_windows.py::test_no_summary": "^(cdqn|cqrdqn)-",
     "data/buffers/test_memory_limit.py::test_batches_are": "^5760-4-",
     "data/buffers/test_prioritized_replay.py::test_a_gin_file_chooses_the_buffer": None,

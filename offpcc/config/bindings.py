@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import gin
 
 from offpcc.config import gin_private
-from offpcc.config.limits import DEEPEST, MOST_VALUES, parts_of, too_deep, too_many
 from offpcc.config.synonyms import LEARNING_WRAPPERS, argument_hint, binding_hint
 from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
 from offpcc.utils.errors import UserError, print_to_stderr, similar
@@ -23,6 +22,7 @@ GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 PREFIXES = {"CR": "ConvolutionalRecurrent", "R": "Recurrent", "C": "Convolutional"}  # of algorithms and their classes
 MOST_NAMES = 40  # that a hint lists
+DEEPEST = 30  # depth of nested lists, macros and references
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -257,41 +257,49 @@ def _macro(reference: Any) -> Any:
 
 
 def check_references(bindings: list[Binding]) -> None:
-    """Follow the references of all bindings; refuse those that are unbound, circular or too large."""
-    bound, reached, total = gin_private.CONFIG, Reached(), 0
+    """Follow the references of all bindings; refuse those that are unbound, circular or nested too deeply."""
+    bound, reached = gin_private.CONFIG, Reached()
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
         where = f"{binding.where}: {binding.given}"
-        size, depth = reached.measure(value, tuple(filter(None, binding.scope.split("/"))), where, 0)
-        if depth > DEEPEST:
-            raise too_deep(where)
-        total += size
-        if total > MOST_VALUES:
-            raise too_many(where)
+        reached.follow(value, tuple(filter(None, binding.scope.split("/"))), where, 0)
+
+
+def parts_of(value: Any) -> Iterator[Any]:
+    """Yield the parts of a list or a dictionary."""
+    if isinstance(value, dict):
+        yield from value.keys()
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value
 
 
 class Reached:
-    """Measures values with their references followed: number of values and depth."""
+    """Follows the references in values, each one once."""
 
     def __init__(self) -> None:
-        self.sizes: dict[tuple[tuple[str, ...], str], tuple[int, int]] = {}
+        self.known: set[tuple[tuple[str, ...], str]] = set()
         self.under_way: set[tuple[tuple[str, ...], str]] = set()
 
-    def measure(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
-        """Return the number of values in `value`, and their depth; `where` is the binding, for messages."""
+    def follow(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> None:
+        """Follow the references in `value`; `where` is the binding, for messages."""
         if depth > DEEPEST:
-            raise too_deep(where)
+            raise UserError(
+                f"{where} is nested too deeply: lists and macros can be nested {DEEPEST} deep; use fewer levels"
+            )
         if isinstance(value, gin.config.ConfigurableReference):
-            return self._follow(value, scope, where, depth) if value.evaluate else (1, 0)
-        inner = [self.measure(part, scope, where, depth + 1) for part in parts_of(value)]
-        return 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=-1)
+            if value.evaluate:
+                self._follow_reference(value, scope, where, depth)
+        else:
+            for part in parts_of(value):
+                self.follow(part, scope, where, depth + 1)
 
-    def _follow(self, reference: Any, scope: tuple[str, ...], where: str, depth: int) -> tuple[int, int]:
+    def _follow_reference(self, reference: Any, scope: tuple[str, ...], where: str, depth: int) -> None:
         key = tuple(reference.scopes) or scope, reference.config_key[1]
         if key in self.under_way:
             name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
             raise UserError(f"{where}: {name} refers to itself, {reference}; give it a value")
-        if key not in self.sizes:
+        if key not in self.known:
             bound: dict[str, Any] = {}
             for length in range(len(key[0]) + 1):  # the order in which gin merges scopes
                 bound |= gin_private.CONFIG.get(("/".join(key[0][:length]), key[1]), {})
@@ -302,10 +310,10 @@ class Reached:
                     f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
                 )
             self.under_way.add(key)
-            inner = [self.measure(value, key[0], where, depth + 1) for value in bound.values()]
+            for value in bound.values():
+                self.follow(value, key[0], where, depth + 1)
             self.under_way.remove(key)
-            self.sizes[key] = 1 + sum(size for size, _ in inner), 1 + max((below for _, below in inner), default=0)
-        return self.sizes[key]
+            self.known.add(key)
 
 
 def check_flags(bindings: list[Binding]) -> None:

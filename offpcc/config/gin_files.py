@@ -14,8 +14,8 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.config.bindings import unknown_configurable
-from offpcc.config.limits import MOST_BYTES, MOST_INCLUDING, Amount, check_name, check_strings, check_value
+from offpcc.config.bindings import parts_of, unknown_configurable
+from offpcc.config.validation import LARGEST_COUNT, format_value
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.files import open_regular
 from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
@@ -25,6 +25,8 @@ CHECKOUT = None if (PACKAGE / "configs").is_dir() else PACKAGE.parent  # an inst
 CONFIGS = CHECKOUT / "configs" if CHECKOUT else PACKAGE / "configs"
 RUN_FILES = ("run.json", "progress.csv", "checkpoint.pt", "checkpoint_before.pt")  # a run's folder has at least one
 LONGEST_LINE = 200  # characters of a line in a message
+MOST_BYTES = 2**18  # of a config; a larger file is no config, but perhaps data
+MOST_INCLUDING = 20  # depth of includes
 UNKNOWN_REFERENCE = re.compile(r"No configurable matching reference '@([^'()]+)")  # in gin's error message
 
 
@@ -90,17 +92,13 @@ def imports_of(config: str | Path | None, folder: Path | None = None, depth: int
     return list(dict.fromkeys(modules))
 
 
-def read_config(
-    path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True, amount: Amount | None = None
-) -> Iterator[tuple[Any, str]]:
+def read_config(path: Path, including: tuple[Path, ...] = (), *, is_trusted: bool = True) -> Iterator[tuple[Any, str]]:
     """Yield the bindings of a config; see `read_text`."""
     if path.resolve() in including:
         raise UserError(f"{path} includes itself, through {including[-1]}; remove one include")
     if len(including) > MOST_INCLUDING:
         raise UserError(f"{path}: includes are nested more than {MOST_INCLUDING} deep; merge some configs")
-    yield from read_text(
-        read_config_text(path), path, (*including, path.resolve()), is_trusted=is_trusted, amount=amount
-    )
+    yield from read_text(read_config_text(path), path, (*including, path.resolve()), is_trusted=is_trusted)
 
 
 def read_text(
@@ -109,7 +107,6 @@ def read_text(
     including: tuple[Path, ...] = (),
     *,
     is_trusted: bool = True,
-    amount: Amount | None = None,
 ) -> Iterator[tuple[Any, str]]:
     """Yield the bindings of a text as gin statements, each with its location; follow includes and imports.
 
@@ -119,13 +116,11 @@ def read_text(
         including: see `read_config`.
         is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
             modules that are already imported.
-        amount: bytes and statements read before, which count towards the limits; default none.
 
     Raises:
-        UserError: the text is malformed or too large, or an include or an import fails or is refused.
+        UserError: the text is malformed, or an include or an import fails or is refused.
     """
-    amount = amount or Amount()
-    for statement, where in statements(text, source, amount=amount):
+    for statement, where in statements(text, source):
         if isinstance(statement, config_parser.IncludeStatement):
             if not is_trusted:
                 raise UserError(
@@ -133,7 +128,7 @@ def read_text(
                     f"else, includes nothing; name a config of your own with --config"
                 )
             folder = source.parent if isinstance(source, Path) else None
-            yield from read_config(find_config(statement.filename, folder), including, amount=amount)
+            yield from read_config(find_config(statement.filename, folder), including)
         elif isinstance(statement, config_parser.ImportStatement):
             if not is_trusted and statement.module not in sys.modules:
                 module = shown(statement.module)
@@ -148,16 +143,11 @@ def read_text(
             yield statement, where
 
 
-def statements(
-    text: str, source: Path | str, skip_unknown: bool = False, amount: Amount | None = None
-) -> Iterator[tuple[Any, str]]:
+def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Iterator[tuple[Any, str]]:
     """Yield all statements of a text, each with its location.
 
     Two threads parse in turns: before Python 3.11.8, `ast.literal_eval`, which gin calls, fails in two threads at once.
     """
-    amount = amount or Amount()
-    amount.add_bytes(len(text.encode(errors="replace")), source)
-    check_strings(text, source)
     try:
         parser = config_parser.ConfigParser(text, gin.config.ParserDelegate(skip_unknown))
         while True:
@@ -166,10 +156,8 @@ def statements(
             if statement is None:
                 return
             where = _where(source, statement.location.line_num)
-            amount.add_statement(where)
             if isinstance(statement, config_parser.BindingStatement):
-                check_name(find_bound_name(statement), where)
-                check_value(statement.value, f"{where}: {find_bound_name(statement)}")
+                check_numbers(statement.value, f"{where}: {find_bound_name(statement)}")
             yield statement, where
     except SyntaxError as error:
         reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
@@ -196,6 +184,14 @@ def statements(
         if reference is None:
             raise UserError(f"{source}: {reason} Correct it") from error
         raise unknown_configurable(str(source), reference[1]) from error
+
+
+def check_numbers(value: Any, where: str) -> None:
+    """Refuse a bound value with a whole number that does not fit into 64 bits."""
+    if isinstance(value, int) and abs(value) > LARGEST_COUNT:
+        raise UserError(f"{where} has {format_value(value)}; the largest whole number is {LARGEST_COUNT:,}")
+    for part in parts_of(value):
+        check_numbers(part, where)
 
 
 def find_bound_name(binding: Any) -> str:

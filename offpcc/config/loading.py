@@ -41,7 +41,6 @@ from offpcc.config.gin_files import (
     read_text,
     statements,
 )
-from offpcc.config.limits import Amount
 from offpcc.config.validation import format_value
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.paths import as_path, import_own, shown
@@ -132,19 +131,18 @@ def load_gin_config(
             has the same binding twice.
     """
     gin.clear_config()
-    amount = Amount()
     for module in modules:
         import_own(module, IMPORT)
         gin.parse_config(f"import {module}")  # so that the operative config contains the import
     path = find_config(file) if file else None
     is_trusted = is_trusted and path is not None and not is_of_run(path)
-    bindings = _bind_all(read_config(path, is_trusted=is_trusted, amount=amount)) if path else []
+    bindings = _bind_all(read_config(path, is_trusted=is_trusted)) if path else []
     known: set[tuple[str, str, str]] = set()
     for text in given:
         if not isinstance(text, str) or "=" not in text:
             fault = f"{given_in}: {shown(repr(text))} is not a binding"
             raise UserError(f"{fault}; write each binding as a separate string, as in {EXAMPLES[given_in]}")
-        for binding in _bind_all(read_text(text, given_in, amount=amount)):
+        for binding in _bind_all(read_text(text, given_in)):
             if binding[:3] in known:
                 raise UserError(f"{given_in}: {binding.given} is given twice; remove one")
             known.add(binding[:3])

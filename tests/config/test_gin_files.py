@@ -9,7 +9,8 @@ import pytest
 from test_loading import refused, write
 
 from offpcc.config import loading
-from offpcc.config.gin_files import CONFIGS, find_config, read_config, read_text
+from offpcc.config.bindings import DEEPEST
+from offpcc.config.gin_files import CONFIGS, MOST_INCLUDING, find_config, read_config, read_text
 from offpcc.utils.errors import UserError
 
 
@@ -105,3 +106,37 @@ def test_threads_that_parse_at_once_all_succeed():
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
     assert found == [50] * 160
+
+
+MISTAKES = {  # by name, the files and words of the message
+    "include_chain": ({f"{i}": f"include '{i + 1}.gin'\n" for i in range(900)}, "merge some configs"),
+    "reference_to_itself": ({"0": "make.kwargs = @make()"}, "refers to itself"),
+    "references_in_a_ring": (
+        {"0": "SAC.lr = @a/make()\na/make.kwargs = {'x': [@b/make()]}\nb/make.kwargs = @a/make()"},
+        "refers to itself",
+    ),
+    "schedule_of_itself": ({"0": "SAC.lr = @LinearDecay()\nLinearDecay.final = @LinearDecay()"}, "itself"),
+    "tuples": ({"0": f"SAC.hidden_dims = {'(' * 200}1{',)' * 200}"}, "nested too deeply"),
+    "lists": ({"0": f"SAC.hidden_dims = {'[' * 100_000}1{']' * 100_000}"}, "nested too deeply"),
+    "dictionaries": ({"0": "make.kwargs = " + "{'a': " * 40 + "1" + "}" * 40}, "nested too deeply"),
+    "parentheses": ({"0": f"SAC.lr = {'(' * 900}1{')' * 900}"}, "nested too deeply"),
+    "data": ({"0": "# nothing\n" * 50_000}, "has 500,000 bytes, too many for a config"),
+    "digits": ({"0": f"SAC.n_step = 0x{'f' * 200_000}"}, "digits; the largest whole number is"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_config_without_an_end_or_of_endless_size_is_told_in_one_line(tmp_path, name):
+    files, words = MISTAKES[name]
+    for file, text in files.items():
+        write(tmp_path / f"{file}.gin", text)
+    message = refused(tmp_path / "0.gin")
+    assert words in message and "\n" not in message and len(message) < 1_000
+
+
+def test_values_and_includes_may_be_nested_as_deep_as_anyone_needs(tmp_path):
+    for i in range(MOST_INCLUDING):
+        write(tmp_path / f"{i}.gin", f"include '{i + 1}.gin'")
+    write(tmp_path / f"{MOST_INCLUDING}.gin", f"make.kwargs = {'[' * DEEPEST}1{']' * DEEPEST}\nSAC.lr = 0.5")
+    loading.load_gin_config(tmp_path / "0.gin", [])
+    assert gin.query_parameter("SAC.lr") == 0.5
