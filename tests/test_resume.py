@@ -373,9 +373,8 @@ def _beheaded(text):
         (lambda text: text.replace(",1,", ",?,", 1), "is not what the run wrote"),
         (lambda text: text[:-9], "is not what the run wrote"),
         ("folder", "is not what the run wrote"),
-        ("fifo", "is not what the run wrote"),
     ],
-    ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder", "fifo"],
+    ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder"],
 )
 def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, change, told):
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
@@ -387,7 +386,7 @@ def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, c
     if callable(change):
         table.write_text(change(before.decode()))
     elif change is not None:
-        table.mkdir() if change == "folder" else os.mkfifo(table)
+        table.mkdir()
     code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=4"])
     assert code == 0, err
     assert out.count(told) == 1 and str(table) in out

@@ -22,7 +22,6 @@ from offpcc.training.comparison import differing, settings_of_run, with_facts
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular
 
 HOST = "127.0.0.1"  # only this machine reads the page
 MOST_TICKED = 40  # runs; of more, TensorBoard ticks none
@@ -203,7 +202,7 @@ def faults(run: Path, status: str, progress: Progress) -> str:
         found.append("A loss was NaN or infinite; `bad_batch.pt` holds the batch.")
     file = run / ENVIRONMENT_FAULTS
     if file.is_file():
-        with open_regular(file, "r", encoding="utf-8", errors="replace") as stream:
+        with file.open(encoding="utf-8", errors="replace") as stream:
             text = stream.read(LONGEST_FAULT)
         title = "The environment failed:"
         if status == "finished":
@@ -241,7 +240,7 @@ def append(folder: Path, events: Sequence[Mapping[str, Any]]) -> None:
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         events = [{"file_version": "brain.Event:2"}, *events]
-    with open_regular(file, "ab") as stream:
+    with file.open("ab") as stream:
         writer = RecordWriter(stream)
         for event in events:
             writer.write(Event(wall_time=time.time(), **event).SerializeToString())

@@ -40,7 +40,7 @@ from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, drop_output, first_line, print_to_stderr
-from offpcc.utils.files import explain_disk_errors, open_regular, read_json, write_json, write_text
+from offpcc.utils.files import explain_disk_errors, read_json, write_json, write_text
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder, refuse_link
 from offpcc.utils.ray_cluster import check_address
@@ -384,9 +384,8 @@ def train_run(group: str, cwd: str, verbose: bool = False, **given: Any) -> int:
             refuse_link(folder.path / OUTPUT)
             with suppress(OSError):  # the run then prints, and reports what is wrong with its folder
                 folder.path.mkdir(parents=True, exist_ok=True)
-                how: dict[str, Any] = {"buffering": 1, "encoding": "utf-8", "errors": "backslashreplace"}
-                file = stack.enter_context(open_regular(folder.path / OUTPUT, "a", **how))
-                stack.enter_context(redirect_stdout(file))
+                file = (folder.path / OUTPUT).open("a", buffering=1, encoding="utf-8", errors="backslashreplace")
+                stack.enter_context(redirect_stdout(stack.enter_context(file)))
         return run_train(**{**given, "resume": folder.status() is not None})
 
 

@@ -17,7 +17,6 @@ from offpcc.config import gin_files
 from offpcc.config.validation import LARGEST_SEED, is_number
 from offpcc.training.run_dir import path_part
 from offpcc.utils.errors import UserError, first_line, similar
-from offpcc.utils.files import open_regular
 from offpcc.utils.paths import shown
 
 KEYS = ["name", "env", "algo", "dataset", "config", "import", "seeds", "epochs", "gin", "grid", "random", "stop"]
@@ -171,7 +170,7 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         if file.stat().st_size > LARGEST:
             raise UserError(f"{file} has more than {LARGEST:,} bytes; name the TOML file of a sweep")
-        with open_regular(file) as stream:
+        with file.open("rb") as stream:
             return tomllib.load(stream)
     except FileNotFoundError as error:
         raise UserError(f"there is no file {file}; name the TOML file of a sweep") from error

@@ -17,7 +17,6 @@ from gin import config_parser
 from offpcc.config.bindings import parts_of, unknown_configurable
 from offpcc.config.validation import LARGEST_COUNT, format_value
 from offpcc.utils.errors import UserError, first_line, similar
-from offpcc.utils.files import open_regular
 from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
 from offpcc.utils.rng import GLOBAL_LOCK
 
@@ -63,9 +62,7 @@ def read_config_text(path: Path) -> str:
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path} has {size:,} bytes, too many for a config; name a gin file")
-        with open_regular(path, "r", encoding="utf-8-sig") as file:
-            text: str = file.read()
-        return text
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a config ({first_line(error)}); name a gin file") from error
 

@@ -25,7 +25,6 @@ import gymnasium
 import numpy as np
 
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import open_regular
 from offpcc.utils.signals import show_cursor
 
 FILE = "environment_faults.txt"
@@ -79,7 +78,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
         """Append the fault and its traceback to a file in a run's folder, and return the fault with the file's name."""
         file, trace = folder / FILE, "".join(traceback.format_exception(self.cause)) if self.cause else ""
         try:
-            with open_regular(file, "a", encoding="utf-8", errors="backslashreplace") as opened:
+            with file.open("a", encoding="utf-8", errors="backslashreplace") as opened:
                 opened.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.message}\n{trace}\n")
         except OSError:  # the message matters more than the file
             return self

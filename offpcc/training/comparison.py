@@ -19,7 +19,6 @@ from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import open_regular
 from offpcc.utils.paths import shown
 
 Settings = Mapping[str, str]  # as `plain_values` returns them
@@ -161,7 +160,7 @@ def _epochs_before_the_switch(run: Path) -> int:
     table = run / "progress.csv"
     with (
         contextlib.suppress(OSError, ValueError, csv.Error),  # it is missing or damaged
-        open_regular(table, "r", encoding="utf-8", newline="") as file,
+        table.open(encoding="utf-8", newline="") as file,
     ):
         return sum(not row.get("env_step") for row in csv.DictReader(file))
     return 0

@@ -76,7 +76,7 @@ from offpcc.training.run_messages import (
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
-from offpcc.utils.files import FULL, IN_THE_WAY, explain_disk_errors, open_regular, replacing
+from offpcc.utils.files import FULL, IN_THE_WAY, explain_disk_errors, replacing
 from offpcc.utils.locks import FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import same_global_generators, seed_global_generators
@@ -700,7 +700,7 @@ def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row])
     own = joined_columns((), rows)  # the columns before this process
     expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
     if table.is_file():
-        with open_regular(table) as stream:
+        with table.open("rb") as stream:
             written = stream.read(max(map(len, expected)))
         if any(written.startswith(text) for text in expected):
             return ""

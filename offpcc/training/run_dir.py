@@ -21,7 +21,7 @@ from offpcc.envs.make import simulator_version
 from offpcc.training.experiment import Experiment
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular, read_json, write_json, write_text
+from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import __version__, version_numbers, versions
 
@@ -176,8 +176,7 @@ class RunFolder:
     def keep_table(self) -> str:
         """Rename progress.csv before it is overwritten, if it has rows. Return a message about it, or ""."""
         try:
-            with open_regular(self.progress) as file:
-                num_rows = file.read().count(b"\n") - 1
+            num_rows = self.progress.read_bytes().count(b"\n") - 1
         except OSError:
             return ""
         if num_rows < 1:

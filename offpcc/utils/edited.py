@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from offpcc.utils.errors import print_to_stderr
-from offpcc.utils.files import open_regular
 
 PACKAGE = "offpcc."
 
@@ -32,8 +31,7 @@ def _is_edited(module: str) -> bool:
 def digest(module: str) -> str:
     """Return a digest of a module's source, without blank lines and comments of their own; "" without a source."""
     try:
-        with open_regular(Path(sys.modules[module].__file__ or ""), "r", encoding="utf-8") as stream:
-            lines = stream.read().splitlines()
+        lines = Path(sys.modules[module].__file__ or "").read_text(encoding="utf-8").splitlines()
     except OSError:  # the package was installed without its sources
         return ""
     kept = [line.rstrip() for line in lines if line.strip() and not line.strip().startswith("#")]

@@ -1,10 +1,9 @@
-"""Atomic writes, safe opening of files, and error messages for disk faults."""
+"""Atomic writes, and error messages for disk faults."""
 
 import errno
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,70 +13,11 @@ import gin
 
 from offpcc.utils.errors import UserError, first_line
 
-KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
-
-
-def check_regular(path: Path) -> None:
-    """Raise an error if a path is not a regular file on a disk; a link to a regular file is accepted.
-
-    Opening a named pipe blocks until another process opens it. A device or a file in /proc may have no end. The process
-    handles no signals while it waits.
-
-    Raises:
-        OSError: the path is not a regular file, or is missing.
-    """
-    _check_regular(path.stat(), path)
-
-
-def _check_regular(found: os.stat_result, path: str | Path) -> None:
-    kind = KINDS.get(stat.S_IFMT(found.st_mode))
-    # Virtual files of the kernel, such as /proc/kmsg, report that they are regular.
-    if kind is None and not found.st_size and not os.statvfs(path).f_blocks:
-        kind = "a virtual file of the operating system"
-    if stat.S_ISDIR(found.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if kind:
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file on a disk", str(path))
-
-
-def open_regular(path: Path, mode: str = "rb", **options: Any) -> Any:
-    """Open a file like `open`, but only a regular one (see `check_regular`); never block.
-
-    Args:
-        path: Path of the file; it may be missing if the mode creates it.
-        mode: See `open`.
-        options: See `open`.
-
-    Raises:
-        OSError: The file is not regular, or cannot be opened.
-    """
-    return open(path, mode, opener=_open_regular, **options)
-
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a regular file, in hexadecimal digits."""
-    with open_regular(path) as opened:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _open_regular(path: str, flags: int) -> int:
-    # Check before the opening, because opening a device may have effects. Check after it, because the file may have
-    # changed in between.
-    if not flags & os.O_CREAT or os.path.lexists(path):
-        check_regular(Path(path))
-    opened = os.open(path, flags | os.O_NONBLOCK, 0o666)
-    try:
-        if not flags & os.O_CREAT:
-            _check_regular(os.fstat(opened), path)
-    except OSError:
-        os.close(opened)
-        raise
-    return opened
 
 
 @contextmanager
@@ -109,7 +49,7 @@ def replacing(path: Path, before: Path | None = None) -> Iterator[Path]:
     """
     temporary = path.with_name(f".{path.stem}.tmp-{os.getpid()}{path.suffix}")
     try:
-        temporary.unlink(missing_ok=True)  # a writer would follow a link, or block on a pipe
+        temporary.unlink(missing_ok=True)  # a writer would follow a link
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
@@ -146,12 +86,11 @@ def append_text(path: Path, text: str, size: int) -> bool:
         OSError: The disk is full or fails.
     """
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     except OSError:  # it was removed or replaced
         return False
     with os.fdopen(opened, "wb", buffering=0) as file:
-        found = os.fstat(opened)
-        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+        if os.fstat(opened).st_size != size:
             return False
         try:
             left = memoryview(text.encode())
@@ -172,8 +111,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file."""
-    with open_regular(path, "r", encoding="utf-8") as file:
-        return json.load(file)
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import os
 import socket
-import stat
 from pathlib import Path
 
 from offpcc.utils.errors import UserError, first_line
@@ -57,14 +56,11 @@ class FolderLock:
 
     def _take(self, flags: int) -> None:
         try:
-            opened = os.open(self.file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+            opened = os.open(self.file, flags | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             if not os.path.lexists(self.file):  # the file was not created: the folder is at fault
                 raise
             raise self._unfit(error.strerror or first_line(error)) from error
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            os.close(opened)
-            raise self._unfit("it is a pipe or a device")
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

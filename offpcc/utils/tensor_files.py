@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular, replacing
+from offpcc.utils.files import replacing
 from offpcc.utils.paths import shown
 from offpcc.utils.system import available_bytes
 
@@ -215,9 +215,7 @@ def _read(file: Path) -> bytes:
         available = available_bytes()
         if available is not None and file.stat().st_size > available:
             raise _too_large(file)
-        with open_regular(file) as opened:
-            data: bytes = opened.read()
-        return data
+        return file.read_bytes()
     except OSError as error:
         raise FileError(f"{file} cannot be read ({first_line(error)})", "correct that, or give another file") from error
 

@@ -6,8 +6,6 @@ PLACES = [
     ("a_file/below", "a_file", "folder"),
     ("dangling", "dangling"),
     ("loop", "loop"),
-    ("fifo", "fifo"),
-    ("/dev/null", "/dev/null"),
     ("/proc/results", "/proc/results"),
     ("~ghost/results", "~ghost"),
     (LONG, "too long"),
@@ -23,7 +21,7 @@ EVALUATED = [
     ("only_a_checkpoint", "no saved actor", "resume the run"),
 ]
 PLOTTED = [
-    *((f"progress_{way}", "progress.csv") for way in ("noise", "empty", "folder", "fifo", "zero", "loop")),
+    *((f"progress_{way}", "progress.csv") for way in ("noise", "empty", "folder", "loop")),
     ("csv_words", "progress.csv", "words"),
     ("csv_without_step", "progress.csv", "step"),
     ("csv_header", "test/return"),
@@ -31,7 +29,7 @@ PLOTTED = [
     ("csv_nul", "progress.csv"),
 ]
 RESUMED = [
-    *((f"checkpoint_{way}", "checkpoint.pt") for way in ("noise", "empty", "half", "folder", "fifo", "zero")),
+    *((f"checkpoint_{way}", "checkpoint.pt") for way in ("noise", "empty", "half", "folder")),
     ("config_noise", "config.gin"),
     ("config_half", "train.num_epochs"),
     ("gin_syntax", "config.gin"),
@@ -60,9 +58,6 @@ COMMANDS = [
     *(
         (f"evaluate {file} --env pendulum-p-v0", file)
         for file in (
-            "fifo.pt",
-            "zero.pt",
-            "null.pt",
             "empty.pt",
             "noise.pt",
             "dangling.pt",

@@ -1,7 +1,6 @@
 """The folder that wrong commands are given in: a finished run, recorded data, and one of each thing that is damaged."""
 
 import json
-import os
 import shutil
 import zipfile
 
@@ -35,17 +34,11 @@ def build(folder, data):
 
 
 def _odd_files(folder):
-    os.mkfifo(folder / "fifo")
-    (folder / "zero").symlink_to("/dev/zero")
-    (folder / "null").symlink_to("/dev/null")
     (folder / "dangling").symlink_to("nowhere")
     (folder / "loop").symlink_to("loop")
     for suffix in ("hdf5", "gin", "pt", "npz"):
         (folder / f"dangling.{suffix}").symlink_to("nowhere")
         (folder / f"loop.{suffix}").symlink_to(f"loop.{suffix}")
-        os.mkfifo(folder / f"fifo.{suffix}")
-        (folder / f"zero.{suffix}").symlink_to("/dev/zero")
-        (folder / f"null.{suffix}").symlink_to("/dev/null")
         (folder / f"empty.{suffix}").write_bytes(b"")
         (folder / f"noise.{suffix}").write_bytes(np.random.default_rng(0).bytes(2_000))
 
@@ -108,15 +101,13 @@ def _damaged_runs(folder, finished):
             run = copy(f"{part}_{way}")
             (run / file).write_bytes(content)
             _unfinished(run, file)
-        for way in ("folder", "fifo", "zero", "loop"):
+        for way in ("folder", "loop"):
             run = copy(f"{part}_{way}")
             (run / file).unlink()
             if way == "folder":
                 (run / file).mkdir()
-            elif way == "fifo":
-                os.mkfifo(run / file)
             else:
-                (run / file).symlink_to({"zero": "/dev/zero", "loop": file}[way])
+                (run / file).symlink_to(file)
             _unfinished(run, file)
     told = json.loads((finished / "run.json").read_text())
     for way, content in {

@@ -43,6 +43,14 @@ def test_a_body_that_writes_nothing_is_an_error(tmp_path):
     assert path.read_text() == "old"
 
 
+def test_a_link_in_place_of_the_temporary_file_is_replaced(tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / f".a.tmp-{os.getpid()}.txt").symlink_to("victim")
+    write_text(tmp_path / "a.txt", "text")
+    assert [(tmp_path / name).read_text() for name in ("a.txt", "victim")] == ["text", "mine"]
+    assert not (tmp_path / "a.txt").is_symlink()
+
+
 def test_text_keeps_its_line_ends(tmp_path):
     write_text(tmp_path / "a.csv", "é\r\nb\n")
     assert (tmp_path / "a.csv").read_bytes() == "é\r\nb\n".encode()

@@ -89,11 +89,10 @@ def test_a_link_in_its_place_is_not_followed(tmp_path):
     ("make", "fault"),
     [
         (os.mkdir, "Is a directory"),
-        (os.mkfifo, "a pipe or a device"),
         (lambda file: file.symlink_to("nothing"), "symbolic links"),
         (lambda file: file.touch(), "Permission denied"),
     ],
-    ids=["folder", "pipe", "link to nothing", "of another user"],
+    ids=["folder", "link to nothing", "of another user"],
 )
 def test_what_cannot_be_locked_is_told_in_one_message(make, fault, quick, tmp_path, monkeypatch):
     file = run_folder(tmp_path) / ".lock"

@@ -20,7 +20,7 @@ import numpy as np
 
 from offpcc.core import Chunk
 from offpcc.utils.errors import first_line
-from offpcc.utils.files import open_regular, replacing
+from offpcc.utils.files import replacing
 from offpcc.utils.tensor_files import DIGEST_BYTES, FileError, not_as_written
 
 CHUNK_BYTES = 2**20  # larger chunks write more when little changed; smaller chunks make more files
@@ -94,7 +94,7 @@ def check_chunk(folder: Path, part: ChunkFile) -> None:
     path = folder / part.name
     try:
         found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):  # a link, or a pipe, from which a read would block
+        if not stat.S_ISREG(found.st_mode):  # such as a link
             raise FileError(f"{path} is not a regular file", REMEDY)
         is_right = found.st_size == part.num_bytes and f"{_digest(path)}.part" == part.name
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def read_chunk(folder: Path, part: ChunkFile, chunk: Chunk) -> None:
     path, digest = folder / part.name, hashlib.blake2b(digest_size=DIGEST_BYTES)
     num_read = 0
     try:
-        with open_regular(path) as file:
+        with path.open("rb") as file:
             for data in map(_bytes, chunk.arrays):
                 num_read += file.readinto(data)
                 digest.update(data)
@@ -137,5 +137,5 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _digest(path: Path) -> str:
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()

@@ -19,7 +19,6 @@ from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.files import npy_header
 from offpcc.data.datasets.frame_stacks import SHUFFLED
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular
 
 # Numbers of actions, from the Arcade Learning Environment's minimal sets. The second table is in DQN replay only.
 _UNPLUGGED = """
@@ -327,7 +326,7 @@ def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """Open a GZIP file, and yield it compressed and decompressed."""
     try:
-        with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as file:
+        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
             yield raw, file
     except (EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is cut or damaged ({first_line(error)}); {AGAIN}") from None

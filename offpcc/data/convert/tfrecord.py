@@ -17,7 +17,6 @@ import numpy as np
 
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular
 
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed
 MASK = 0xA282EAD8
@@ -37,7 +36,7 @@ def records(path: Path) -> Iterator[tuple[bytes, int]]:
     batch: list[bytes] = []
     masked: list[int] = []
     number = size = 0
-    with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as file:
+    with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
         while True:
             try:
                 header = file.read(12)

@@ -32,7 +32,6 @@ from offpcc.data.datasets.dict_columns import DictColumn
 from offpcc.data.datasets.frame_stacks import FRAMES
 from offpcc.data.datasets.metadata import LazyMetadata
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import check_regular, open_regular
 from offpcc.utils.spaces import packed_space
 from offpcc.utils.system import available_bytes
 
@@ -78,7 +77,7 @@ def read_dataset_file(
         memory_limit: see `offpcc.data.load_dataset`.
     """
     try:
-        with open_regular(path) as opened:
+        with path.open("rb") as opened:
             start = opened.read(32)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
@@ -137,7 +136,6 @@ def read_everything(path: Path) -> dict[str, Any]:
 def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
     """Open a file for reading, and turn exceptions into one `UserError`."""
     try:
-        check_regular(path)
         if h5py.is_hdf5(path):
             # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
             with h5py.File(path, "r", rdcc_nbytes=0) as file:

@@ -18,7 +18,6 @@ import numpy as np
 from offpcc.data.buffers.storage import Storage, TransitionTable, recorded_frames
 from offpcc.data.datasets.columns import BLOCK_BYTES, Array, check_room
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import check_regular
 from offpcc.utils.system import available_bytes
 
 FRAMES, FRAME_STACK, SHUFFLED = "frames", "frame_stack", "shuffled"
@@ -60,7 +59,6 @@ class FrameFile:
         shape = (stop - first, *self.shape[1:])
         frames = recorded_frames(shape, np.dtype(np.uint8), min(limits, default=None), self.name)
         try:
-            check_regular(self.path)
             with h5py.File(self.path, "r", rdcc_nbytes=0) as file:
                 stored = file[FRAMES]
                 if stored.shape != self.shape or stored.dtype != np.uint8:

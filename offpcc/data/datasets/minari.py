@@ -18,7 +18,6 @@ from offpcc.data.datasets.files import DAMAGE, check_declared, declared_bytes, n
 from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import check_regular
 from offpcc.utils.paths import shown
 from offpcc.utils.system import available_bytes
 
@@ -70,9 +69,6 @@ def read_minari(name: str) -> Dataset:
     if not datasets_folder().is_dir():  # Minari would create it
         raise UserError(_not_here(name, []))
     try:
-        for file in (datasets_folder() / name).rglob("*"):  # Minari opens any kind of file, so check first
-            if file.exists() and not file.is_dir():
-                check_regular(file)
         recorded = minari.load_dataset(name)
     except FileNotFoundError:
         raise UserError(_not_here(name, list(minari.list_local_datasets()))) from None

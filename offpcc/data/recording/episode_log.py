@@ -24,7 +24,6 @@ import numpy as np
 
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import open_regular
 
 FORMAT = 1
 MARK = b"EPIS"
@@ -162,7 +161,7 @@ class EpisodeLog:
         self._saved: list[tuple[int, dict[str, Any]]] = []  # settings in the file, with the byte after their record
         self._is_settled = True  # False while episodes that were dropped may be in the file
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open_regular(path, "a+b", buffering=0)  # closing it, or the process's end, frees the lock
+        self._file = path.open("a+b", buffering=0)  # closing it, or the process's end, frees the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if path.stat().st_size:
@@ -182,7 +181,7 @@ class EpisodeLog:
 
     def _scan(self) -> None:
         """Find all whole records."""
-        with open_regular(self.path) as file:  # buffered, unlike `self._file`
+        with self.path.open("rb") as file:  # buffered, unlike `self._file`
             start = 0
             while (record := read_record(file)) is not None:
                 stop = file.tell()
@@ -263,7 +262,7 @@ class EpisodeLog:
 
     def __iter__(self) -> Iterator[Episode]:
         """Yield all episodes, one at a time."""
-        with open_regular(self.path) as file:
+        with self.path.open("rb") as file:
             for place in self.places:
                 file.seek(place.start)
                 record = read_record(file)

@@ -20,7 +20,7 @@ from offpcc.data.datasets.frame_stacks import FRAME_STACK, FRAMES
 from offpcc.data.recording.episode_log import Ending, Episode, is_unfinished, log_path
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import check_regular, replacing
+from offpcc.utils.files import replacing
 from offpcc.utils.paths import shown, why_no_folder
 from offpcc.utils.spaces import STATE
 
@@ -170,7 +170,6 @@ class Output(io.FileIO):
 
 def read_episodes(file: Path, first: int = 0) -> Iterator[Episode]:
     """Yield the episodes of a file from `write_recording`, one at a time, from number `first` on."""
-    check_regular(file)
     with h5py.File(file, "r") as recorded:
         terminals = recorded["terminals"][:]
         stops = np.flatnonzero(terminals | recorded["timeouts"][:]) + 1
@@ -209,7 +208,6 @@ def _observed(recorded: Any, name: str, file: Path) -> Column:
 def read_finished(file: Path) -> tuple[dict[str, Any], int]:
     """Return the settings and the number of steps of a finished recording."""
     try:
-        check_regular(file)
         with h5py.File(file, "r") as recorded:
             settings = {name: value[()] for name, value in recorded["metadata"].items()}
             del settings[NUM_WHOLE]

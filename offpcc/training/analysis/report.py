@@ -43,7 +43,7 @@ from offpcc.training.analysis.run_tables import (
 )
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular, read_json
+from offpcc.utils.files import read_json
 from offpcc.utils.paths import shown
 from offpcc.utils.version import __version__
 
@@ -503,7 +503,7 @@ def _read_references(file: Path) -> dict[str, Any]:
         if file.stat().st_size > LARGEST:
             raise ValueError("it is too large")
         if file.suffix == ".toml":
-            with open_regular(file) as stream:
+            with file.open("rb") as stream:
                 content: Any = tomllib.load(stream)
         else:
             content = read_json(file)

@@ -14,7 +14,6 @@ from offpcc.training.comparison import group_runs
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.errors import UserError, first_line
-from offpcc.utils.files import open_regular
 
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
@@ -78,7 +77,7 @@ def read_progress(file: Path) -> Progress:
     try:
         if not file.is_file() or file.stat().st_size > LARGEST:
             raise ValueError("it is not a regular file, or too large")
-        with open_regular(file, "r", encoding="utf-8", newline="") as stream:
+        with file.open(encoding="utf-8", newline="") as stream:
             lines = stream.readlines()
             if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line
                 del lines[-1]

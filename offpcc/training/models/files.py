@@ -29,7 +29,7 @@ from offpcc.envs.termination import find_rule
 from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
-from offpcc.utils.files import open_regular, writing_to
+from offpcc.utils.files import writing_to
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
@@ -109,10 +109,7 @@ def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
     """
     if not file.exists():
         return None
-    is_model = False
-    with contextlib.suppress(OSError), open_regular(file) as opened:  # a pipe would be waited for
-        is_model = zipfile.is_zipfile(opened)
-    if not is_model:
+    if not zipfile.is_zipfile(file):
         raise UserError(f"{file} exists and is no model; name another file")
     if not resume:
         raise UserError(f"{file} exists; name another file, or give --resume to finish the training of its model")

@@ -1,4 +1,3 @@
-import os
 
 import numpy as np
 import pytest
@@ -62,11 +61,6 @@ def _link(path):
     path.symlink_to(path.with_suffix(".moved"))
 
 
-def _pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -75,7 +69,6 @@ def _pipe(path):
         (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x07"), "is damaged (checksum)"),
         (lambda path: path.write_bytes(path.read_bytes() + b"\0"), "is damaged (checksum)"),
         (_link, "not a regular file"),
-        (_pipe, "not a regular file"),
         (lambda path: (path.unlink(), path.mkdir()), "not a regular file"),
     ],
 )

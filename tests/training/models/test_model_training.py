@@ -1,7 +1,6 @@
 """Learned models of an environment: losses, training, files, and the commands `train-model` and `check --model`."""
 
 import math
-import os
 import re
 
 import gymnasium
@@ -540,10 +539,6 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     assert "exists; name another file, or give --resume" in capsys.readouterr().err
     assert main(["train-model", "--dataset", recording, "--out", recording]) == 2
     assert f"{recording} exists and is no model; name another file" in capsys.readouterr().err
-    pipe = str(tmp_path / "pipe.pt")
-    os.mkfifo(pipe)
-    assert main(["train-model", "--dataset", recording, "--out", pipe]) == 2, "nothing waits for its other end"
-    assert f"{pipe} exists and is no model; name another file" in capsys.readouterr().err
     assert main(["check", "--model", str(file), "--dataset", recording]) == 0
     printed = capsys.readouterr().out
     assert re.search(
