@@ -140,11 +140,7 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
             # No chunk cache: every chunk is read once as a whole, so a cache would only use memory.
             with h5py.File(path, "r", rdcc_nbytes=0) as file:
                 arrays = HDF5Arrays(file, path)
-                if holds_episodes(arrays):
-                    yield EpisodeArrays(arrays)
-                else:
-                    check_count(len(file) + len(file.attrs), path)
-                    yield arrays
+                yield EpisodeArrays(arrays) if holds_episodes(arrays) else arrays
         else:
             with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
                 if any(name.endswith("/data.pkl") for name in archive.namelist()[:SHOWN_NAMES]):
@@ -166,8 +162,6 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
 # compresses by a factor of about 1,000 at most, so the file is damaged or malicious.
 SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
 SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # the most names, and characters per name, in messages
-MOST_NAMES = 10_000  # the most names in a file: D4RL's files have 20, with a policy's weights 100
-MOST_LETTERS = 1_000  # of a name with its groups; names below a group repeat its name, so long ones multiply
 DAMAGE = (  # exceptions of HDF5, NumPy and Python's archives for changed or lost bytes
     OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, OverflowError,
     zipfile.BadZipFile, zlib.error, tokenize.TokenError,
@@ -208,12 +202,6 @@ def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
         raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")
 
 
-def check_count(number: int, path: Path, most: int | None = MOST_NAMES) -> None:
-    """Raise if a file has more arrays and groups than any dataset needs."""
-    if most is not None and number > most:
-        raise UserError(f"{path}: it holds {number:,} or more arrays and groups, more than {most:,}; leave some out")
-
-
 # HDF5 ---------------------------------------------------------------------------------------------------------------
 
 
@@ -234,12 +222,12 @@ class HDF5Arrays:
     def names_below(self, group: str) -> tuple[str, ...]:
         """Return the names of the arrays in a group, and for ``metadata`` also of the file's attributes."""
         item = own_item(self.file, group, self.path) if group in self.names() else None
-        names = names_in(item, self.path) if isinstance(item, h5py.Group) else ()
+        names = names_in(item) if isinstance(item, h5py.Group) else ()
         return (*(self.file.attrs if group == "metadata" else ()), *names)
 
     def sizes(self) -> dict[str, int]:
         """Return the declared bytes of all arrays by their names."""
-        names = list(names_in(self.file, self.path))
+        names = list(names_in(self.file))
         return {name: declared_bytes(own_item(self.file, name, self.path)) for name in names}
 
     def column(self, key: str) -> Column:
@@ -277,23 +265,15 @@ class HDF5Arrays:
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def names_in(group: Any, path: Path, most: int | None = MOST_NAMES) -> Iterator[str]:
+def names_in(group: Any) -> Iterator[str]:
     """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects."""
-    seen, left, num_found = {_address(group)}, [""], 0  # `seen`, because a group may contain itself
+    seen, left = {_address(group)}, [""]  # `seen`, because a group may contain itself
     while left:
         inside = left.pop()
         here = group[inside] if inside else group
-        check_count(len(here), path, most)
         for name in here:
             if isinstance(name, bytes):
                 raise ValueError(f"{name!r} is no name")
-            if len(inside) + len(name) > MOST_LETTERS:
-                raise UserError(
-                    f"{path}: a name below {here.name[:SHOWN_LETTERS]} has {len(inside) + len(name):,} letters (with "
-                    f"the names of its groups), more than {MOST_LETTERS:,}; shorten it, or leave it out"
-                )
-            num_found += 1
-            check_count(num_found, path, most)
             item = here[name] if _is_own(here, name) else None
             if isinstance(item, h5py.Group) and (address := _address(item)) not in seen:
                 seen.add(address)

@@ -118,7 +118,7 @@ def _check_file(path: Path) -> None:
     if not path.is_file():
         return
     with h5py.File(path, "r") as file:
-        for name in names_in(file, path, most=None):  # there is a group for each episode
+        for name in names_in(file):
             item = own_item(file, name, path)
             check_declared(declared_bytes(item), item.shape or (), name, path)
 

@@ -150,17 +150,6 @@ def test_flags_are_read_without_asking_for_the_free_memory(tmp_path, monkeypatch
     assert read_dataset_file(dump(tmp_path / "data.h5", episodes())).num_episodes == len(LENGTHS)
 
 
-def test_the_number_of_arrays_is_limited_in_other_files_only(tmp_path, monkeypatch):
-    """Each episode has four, so 10,000 would be 2,500 episodes."""
-    monkeypatch.setattr(files.check_count, "__defaults__", (10,))
-    path = dump(tmp_path / "data.h5", episodes())
-    assert read_dataset_file(path).num_episodes == len(LENGTHS)
-    with h5py.File(path, "a") as file:
-        del file["columns"]
-    with pytest.raises(UserError, match="more than 10"):
-        read_dataset_file(path)
-
-
 def test_d3rlpy_writes_the_same_bytes(tmp_path):
     dataset = pytest.importorskip("d3rlpy").dataset
     for observed in (vectors, images, pairs):
