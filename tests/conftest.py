@@ -111,7 +111,6 @@ FAST_CASES = {
     "cli/test_evaluate_json.py::test_what_an_environment_prints": None,
     "cli/test_params.py::test_a_reader_that_ends_early": None,
     "data/buffers/test_device_rings.py::test_batches_are_the_same": None,
-    "test_absurd_values.py::test_any_text_is_read": None,
     "test_architecture.py::test_building_does_not_import": None,
     "test_loggers.py::TestTensorBoardLogger::test_it_is_imported_late": None,
     "test_packaging.py::test_messages_name_no_file": None,

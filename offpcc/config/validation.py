@@ -21,7 +21,6 @@ LARGEST_SEED = 2**31 - 1  # NumPy's global generator takes no seed above 32 bits
 LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
 MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics
 MOST_ENVS = 16_384  # parallel environments
-LONGEST_NUMBER = 40  # digits of a number in a message
 
 
 class Rule(NamedTuple):
@@ -214,11 +213,9 @@ def format_value(value: Any) -> str:
     if isinstance(value, functools.partial):
         arguments = "".join(f", {name}=..." for name in value.keywords)
         return f"functools.partial({getattr(value.func, '__name__', type(value.func).__name__)}{arguments})"
-    if isinstance(value, int) and abs(value) >= 10**LONGEST_NUMBER:
-        return f"a whole number of {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     try:
         text = repr(value)
-    except Exception:  # from a user's class, or from a number too long for Python to print
+    except Exception:  # from a user's class
         text = ""
     plain = 0 < len(text) <= 80 and "\n" not in text and not text.startswith("<")
     return text if plain else f"an object of {type(value).__name__}"
