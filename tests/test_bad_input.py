@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -42,20 +41,6 @@ def world(tmp_path_factory, unit_file):
         assert main(train) == 0
     build(folder, unit_file)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def never_waits():
-    """What waits for a pipe or reads a device without end fails, instead of keeping all tests waiting."""
-
-    def fail(*_):
-        raise TimeoutError("this waits for ever")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(PATIENCE)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 def snapshot(folder):

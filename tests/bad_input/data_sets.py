@@ -1,7 +1,5 @@
 """Recorded data that nothing can be learned from."""
 
-LONG = "x" * 5_000
-
 UNREADABLE = [
     ("nowhere.hdf5", "nowhere.hdf5"),
     ("swing.hdf5", "swing.hdf5"),
@@ -10,7 +8,6 @@ UNREADABLE = [
     ("a_folder", "a_folder", "folder"),
     ("folder.hdf5", "folder.hdf5", "folder"),
     ("dangling.hdf5", "dangling.hdf5"),
-    ("loop.hdf5", "loop.hdf5"),
     ("empty.hdf5", "empty.hdf5", "empty"),
     ("noise.hdf5", "noise.hdf5", "neither HDF5 nor NPZ"),
     ("a_file", "a_file"),
@@ -25,20 +22,12 @@ UNREADABLE = [
     ("both_names.hdf5", "terminals", "one of them"),
     ("bad_range.hdf5", "action_low"),
     ("objects.npz", "rewards"),
-    ("letters.npz", "letters.npz"),
     ("absurd.hdf5", "bytes"),
-    ("~ghost/x.hdf5", "~ghost"),
     ("''", "is not a dataset"),
-    (f"{LONG}.hdf5", "name"),
-    (LONG, "name"),
-    ("💥", "no such dataset"),
-    ("../../etc/passwd", "passwd"),
     ("hopper-medium-v9", "hopper-medium-v9", "hopper-medium-v2"),
     ("flow-ring-random-v1", "out of scope"),
     ("minari:", "minari:", "minari:D4RL/door/human-v2"),
     ("minari:nowhere/data-v0", "minari download"),
-    ("minari:../../etc", "minari:../../etc", "not an id"),
-    (f"minari:{LONG}", "minari:"),
 ]
 SPOILT = [  # can be read, so that `offpcc check` tells of it as a finding
     ("nan.hdf5", "nan", "episode"),
@@ -51,7 +40,7 @@ SPOILT = [  # can be read, so that `offpcc check` tells of it as a finding
 ]
 COMMANDS = [
     *((f"OFFLINE --dataset {data}", *words) for data, *words in (*UNREADABLE, *SPOILT)),
-    *((f"check --dataset {data}", *words) for data, *words in UNREADABLE),
+    ("check --dataset short.hdf5", "short.hdf5", "again"),
     ("OFFLINE --dataset swings.hdf5 --env Walker2d-v4", "actions of 1"),
     ("OFFLINE --dataset no_ends.hdf5 --algo rbc", "max_episode_steps"),
     ("OFFLINE --dataset swings.hdf5 --save_dataset new.hdf5", "new.hdf5"),
@@ -68,8 +57,5 @@ COMMANDS = [
     ("TRAIN --save_dataset swings.hdf5", "swings.hdf5", "not overwritten"),
     ("TRAIN --save_dataset new.csv", "new.csv", ".hdf5"),
     ("TRAIN --save_dataset a_file/new.hdf5", "a_file", "elsewhere"),
-    ("TRAIN --save_dataset /proc/new.hdf5", "/proc/new.hdf5"),
-    ("TRAIN --save_dataset ~ghost/new.hdf5", "~ghost"),
-    (f"TRAIN --save_dataset {LONG}.hdf5", "too long"),
     ("TRAIN --run_id 8 9 --save_dataset new.hdf5", "new.hdf5", "give one"),
 ]

@@ -30,23 +30,18 @@ FAULTS = {
     "number_for_a_class": (f"{SHORT}SAC.encoder = 3\n", "SAC.encoder is 3", "@Recurrent"),
     "function_for_a_class": (f"{SHORT}SAC.encoder = @train\n", "SAC cannot be built", "train()"),
     "dictionary": (f"{SHORT}SAC.hidden_dims = {{1: 2}}\n", "SAC.hidden_dims is {1: 2}"),
-    "nested": (f"{SHORT}SAC.hidden_dims = {'(' * 150}{')' * 150}\n", "SAC.hidden_dims"),
     "missing_include": ("include 'no_such.gin'\n", "no_such.gin"),
     "include_of_a_folder": ("include 'gin/folder.gin'\n", "gin/folder.gin"),
     "include_of_itself": ("include 'include_of_itself.gin'\n", "include_of_itself.gin", "remove one include"),
     "include_ring_one": ("include 'include_ring_two.gin'\n", "include_ring", "remove one include"),
     "include_of_noise": ("include '../noise.gin'\n", "noise.gin"),
-    "include_of_nul": ("include 'a\\0b'\n", "a"),
-    "include_of_a_home": ("include '~ghost/x.gin'\n", "~ghost"),
     "include_of_nothing": ("include ''\n", "''"),
-    "include_of_much": (f"include '{'x' * 5_000}'\n", "too long"),
     "missing_import": ("import a_lab_that_nobody_has\n", ":1", "a_lab_that_nobody_has"),
     "import_that_asks_for_more": ("import asks_for_more\n", ":1", "a_module_that_nobody_has"),
     "import_of_broken_code": ("import broken\n", ":1", "broken", "correct"),
     "import_that_raises": ("import raises\n", ":1", "the robot is away", "correct"),
     "import_that_exits": ("import exits\n", ":1", "SystemExit", "correct"),
     "import_of_a_name_taken": ("import registers_wrongly\n", ":1", "SAC", "rename"),
-    "import_of_a_path": ("import ../broken\n", ":1"),
     "import_of_nothing": ("import\n", ":1"),
     "segments_at_odds": (
         f"{SHORT}RecurrentReplayBuffer.segment_len = None\nRecurrentReplayBuffer.burn_in = 5\n",
@@ -54,45 +49,27 @@ FAULTS = {
         "segment_len",
     ),
     "utf_16": ("SAC.lr = 1e-3\n".encode("utf-16"), "utf_16.gin", "config"),
-    "nul": (f"{SHORT}SAC.lr = 1e-3\0\n", "nul.gin"),
     "empty": ("", "train.num_epochs", "bind it"),
     "no_epochs": ("ActorCritic.lr = 1e-3\n", "train.num_epochs", "bind it"),
-    "form_feed": (f"{SHORT}\f\v SAC.lr = \n", "form_feed.gin"),
-    "n_step": (f"{SHORT}SAC.n_step = 10000000000000\n", "SAC.n_step is 10000000000000", "1,048,576 or less"),
-    "window": (
-        f"{SHORT}Recurrent.cell = 'gpt'\nGPT.context_length = 1000000000000\n",
-        "GPT.context_length is 1000000000000",
-        "1,048,576 or less",
-    ),
-    "updates": (f"{SHORT}train.updates_per_step = 1e12\n", "train.updates_per_step is 1000000000000", "10,000 or less"),
-    "environments": (f"{SHORT}environments.num_envs = 1000000000\n", "environments.num_envs", "16,384 or less"),
-    "singleton": (f"{SHORT}SAC.encoder = @gin.singleton\n", ":2", "SAC.encoder is @gin.singleton", "gin's own"),
-    "constant": (f"{SHORT}SAC.lr = @gin.constant()\n", ":2", "SAC.lr is @gin.constant", "gin's own"),
-    "digits": (f"{SHORT}SAC.n_step = {'9' * 5_000}\n", "SAC.n_step = 999", "(5,0"),
-    "hexadecimal_digits": (f"{SHORT}SAC.n_step = 0x{'f' * 5_000}\n", "SAC.n_step has a whole number of 6,021 digits"),
     "wrappers_that_are_none": (
         f"{SHORT}make.wrappers = [@make]\n",
         "cannot be wrapped by make",
         "make.wrappers",
     ),
     "key_of_a_list": (f"{SHORT}make.kwargs = {{[1]: 2}}\n", "unhashable", "use only numbers or strings as keys"),
-    "long_line": (f"{SHORT}SAC.hidden_dims = ({'-1, ' * 5_000})\n", "SAC.hidden_dims"),
 }
 GIN_FILES = {
     **{name: content for name, (content, *_) in FAULTS.items()},
     "include_ring_two": "include 'include_ring_one.gin'\n",
 }
-FOR_MEMORY = ("segments_at_odds", "window")
 COMMANDS = [
     *(
-        (f"TRAIN --algo {'r' * (name in FOR_MEMORY)}sac --config gin/{name}.gin", *words)
+        (f"TRAIN --algo {'r' * (name == 'segments_at_odds')}sac --config gin/{name}.gin", *words)
         for name, (_, *words) in FAULTS.items()
     ),
     ("TRAIN --config gin/folder.gin", "gin/folder.gin"),
     ("TRAIN --config a_folder", "a_folder"),
-    ("TRAIN --config noise.gin", "noise.gin"),
     ("TRAIN --config dangling.gin", "dangling.gin"),
-    ("TRAIN --config loop.gin", "loop.gin"),
     ("TRAIN --config swings.hdf5", "swings.hdf5"),
     ("evaluate RUN --config gin/import_that_exits.gin", "SystemExit", "correct"),
     ("check --env pendulum-p-v0 --config gin/import_that_raises.gin", "the robot is away"),
