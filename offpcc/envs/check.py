@@ -37,7 +37,6 @@ from offpcc.envs.wrappers import bounds_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
-from offpcc.utils.process_guard import ProcessGuard
 from offpcc.utils.spaces import (
     MAKE_IMAGE,
     OneHot,
@@ -250,17 +249,16 @@ def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
 
 def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Event:
     try:
-        with ProcessGuard():
-            returned = call(*args, **kwargs)
-            if not isinstance(returned, tuple) or len(returned) != num_values:
-                raise TypeError(f"it returned {kind_of(returned)}, not a tuple of {num_values}")
-            observation, *others, info = returned
-            if not isinstance(info, dict):
-                raise TypeError(f"its info is {kind_of(info)}, not a dict")
-            for value in _entries(observation).values():
-                np.asarray(value)  # raises if it cannot become an array
-            reward, terminated, truncated = others or (None, False, False)
-            return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
+        returned = call(*args, **kwargs)
+        if not isinstance(returned, tuple) or len(returned) != num_values:
+            raise TypeError(f"it returned {kind_of(returned)}, not a tuple of {num_values}")
+        observation, *others, info = returned
+        if not isinstance(info, dict):
+            raise TypeError(f"its info is {kind_of(info)}, not a dict")
+        for value in _entries(observation).values():
+            np.asarray(value)  # raises if it cannot become an array
+        reward, terminated, truncated = others or (None, False, False)
+        return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
     except signals.ANYTHING as error:
         signals.pass_on(error)
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
@@ -647,8 +645,7 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
         try:
             env.reset(seed=seed)
             for step in range(1, 21):
-                with ProcessGuard():
-                    observation, reward, terminated, truncated, _ = env.step(action)
+                observation, reward, terminated, truncated, _ = env.step(action)
                 is_number = isinstance(reward, numbers.Real | np.number | np.bool_)  # else another finding says so
                 read = float(reward) if is_number else 0.0
                 if is_finite and not (np.isfinite(observation).all() and np.isfinite(read)):

@@ -32,12 +32,8 @@ OFFPCC, GYMNASIUM = Path(__file__).parents[1], Path(gymnasium.__file__).parent
 RESUME = "--resume continues from the run's last checkpoint"
 LIBRARIES = ("site-packages", "dist-packages")
 # Our code that calls an environment. If a traceback has no other frames, the error is about a returned value.
-CALLING_FILES = (
-    f"{OFFPCC / 'utils' / 'process_guard.py'}",
-    *(
-        f"{OFFPCC / 'envs' / name}.py"
-        for name in ("faults", "guard", "make", "episode_replay", "recorded_observations")
-    ),
+CALLING_FILES = tuple(
+    f"{OFFPCC / 'envs' / name}.py" for name in ("faults", "guard", "make", "episode_replay", "recorded_observations")
 )
 WRAPPERS = OFFPCC / "envs" / "wrappers"
 SPACE = "return what observation_space promises"

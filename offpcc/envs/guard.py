@@ -30,8 +30,8 @@ from offpcc.envs.make import timeout_of
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
-from offpcc.utils.process_guard import MisuseError, ProcessGuard
 from offpcc.utils.spaces import OneHot
+from offpcc.utils.torch_settings import torch_settings_kept
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
@@ -137,7 +137,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         """Start an episode; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._length, self._seed, self._action = 0, seed, None
         try:
-            with ProcessGuard(), self._watchdog:
+            with torch_settings_kept(name_of(self.env)), self._watchdog:
                 observation, info = self.env.reset(seed=seed, options=options)
             info = self._inspection.info(info)  # first: an observation of two numbers without info is unpacked, too
             return self._inspection.observation(observation), info
@@ -149,7 +149,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         self._length, self._action = self._length + 1, action
         inspection = self._inspection
         try:
-            with ProcessGuard(), self._watchdog:
+            with self._watchdog:
                 observation, reward, terminated, truncated, info = self.env.step(action)
             return (
                 inspection.observation(observation),
@@ -165,7 +165,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         """Render the environment; any misbehaviour of the environment becomes an `EnvironmentFault`."""
         self._is_rendering = True
         try:
-            with ProcessGuard(), self._watchdog:
+            with self._watchdog:
                 rendered = self.env.render()
             if self.env.render_mode == "rgb_array":
                 frame = np.asarray(rendered)
@@ -241,7 +241,7 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
 
     watchdog = Watchdog(seconds, on_hang) if seconds else None
     try:
-        with ProcessGuard(), watchdog or nullcontext():
+        with watchdog or nullcontext():
             env.close()
     except signals.ANYTHING as error:
         signals.pass_on(error)
@@ -267,10 +267,7 @@ def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
     place = locate_env_line(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
         return overdue(timeout, place), SLOW
-    what, remedy = f"raised {format_error(error)}", "fix it"
-    if isinstance(error, MisuseError):
-        what, remedy = error.what, error.remedy
-    return what + (f" ({place})" if place else ""), remedy
+    return f"raised {format_error(error)}" + (f" ({place})" if place else ""), "fix it"
 
 
 def _place_of_hang(stack: StackSummary) -> str | None:

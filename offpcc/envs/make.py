@@ -53,8 +53,8 @@ from offpcc.envs.wrappers.base import LazyEpisodeReturn
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
-from offpcc.utils.process_guard import MisuseError, ProcessGuard
 from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
+from offpcc.utils.torch_settings import torch_settings_kept
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
@@ -242,10 +242,9 @@ def make(
             )
         for wrap in wrappers:
             try:
-                with ProcessGuard():
-                    inner, env = env, wrap(env)
-                    if not isinstance(env, gymnasium.Env):
-                        raise TypeError(f"it returned {format_value(env)}, which is not an environment")
+                inner, env = env, wrap(env)
+                if not isinstance(env, gymnasium.Env):
+                    raise TypeError(f"it returned {format_value(env)}, which is not an environment")
             except signals.ANYTHING as error:
                 signals.pass_on(error)
                 wrapper = getattr(wrap, "__name__", wrap)
@@ -287,8 +286,7 @@ def _closed_on_failure(env: gymnasium.Env[Any, Any]) -> Iterator[None]:
         yield
     except BaseException:
         try:
-            with ProcessGuard():
-                env.close()
+            env.close()
         except signals.ANYTHING as error:  # the refusal counts
             signals.pass_on(error)
         raise
@@ -357,7 +355,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
     spec, given = made_from(name, given)
     try:
-        with ProcessGuard(), warnings.catch_warnings():  # these cases are intended, or refused below
+        with torch_settings_kept(name), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
             return gymnasium.make(spec, **given)
     except UserError:
@@ -398,7 +396,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
     if mode is not None and _takes(function, "render_mode"):
         given = {**given, "render_mode": mode}
     try:
-        with ProcessGuard():
+        with torch_settings_kept(label):
             env = function(**given)
     except UserError:
         raise
@@ -564,10 +562,8 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     if "must inherit from" in text or "incompatible with Gymnasium" in text:
         remedy = f"if it is of the old gym, {OLD_GYM}"
     place = locate_env_line(extract_tb(error.__traceback__))
-    what = format_error(error)
-    if isinstance(error, MisuseError):
-        what, remedy = f"it {error.what}", error.remedy
-    return UnsuitableEnvironment(f"{name} cannot be made: {what}{f' ({place})' if place else ''}; {remedy}")
+    at = f" ({place})" if place else ""
+    return UnsuitableEnvironment(f"{name} cannot be made: {format_error(error)}{at}; {remedy}")
 
 
 def _lacking(name: str, text: str) -> list[str]:

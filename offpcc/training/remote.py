@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from os import _exit  # inside an environment's step, `process_guard` refuses os._exit
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -150,7 +150,7 @@ def _ended_after(timeout: float | None) -> Iterator[None]:
     if timeout is None:
         yield
         return
-    timer = threading.Timer(timeout, _exit, (1,))
+    timer = threading.Timer(timeout, os._exit, (1,))
     timer.start()
     try:
         yield

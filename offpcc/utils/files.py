@@ -119,10 +119,6 @@ FAILING = (errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV, e
 
 IN_THE_WAY = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)  # a folder in place of a file, or a file in place of a folder
 RESUME, START = "and run the same command with --resume", "or start a new run with another --results"
-CLOSED = (
-    "other code in this process, such as the environment, closed a file or a standard stream that the run writes to "
-    f"(Bad file descriptor); correct that code, {RESUME}"
-)
 
 
 @contextmanager
@@ -147,8 +143,6 @@ def explain_disk_errors(folder: Path, again: str = RESUME, elsewhere_too: str = 
         code, elsewhere = cause.errno or 0, file_elsewhere(cause, folder)
         if code in FULL:
             fault, remedy = os.strerror(code), f"free disk space, {again}"
-        elif code == errno.EBADF:
-            raise UserError(CLOSED) from error
         elif elsewhere is not None:
             raise
         elif code in IN_THE_WAY:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error
-from offpcc.utils.process_guard import MisuseError, ProcessGuard
+from offpcc.utils.torch_settings import torch_settings_kept
 
 SHOWN = 80  # characters of a path in a message
 
@@ -100,7 +100,7 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         if folder != PACKAGE and str(folder) not in sys.path:
             sys.path.append(str(folder))
     try:
-        with ProcessGuard():
+        with torch_settings_kept("it"):
             importlib.import_module(module)
     except UserError as error:
         raise UserError(f"{where}: import {module}: {error.message}") from error
@@ -115,8 +115,6 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         ) from error
     except signals.ANYTHING as error:
         signals.pass_on(error)
-        if isinstance(error, MisuseError):
-            raise UserError(f"{where}: import {module} {error.what}; {error.remedy}") from error
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"

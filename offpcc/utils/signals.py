@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from os import _exit  # `process_guard` refuses os._exit inside calls of an environment
 from types import FrameType
 
 from offpcc.utils.errors import print_to_stderr
@@ -144,4 +143,4 @@ def _end_at_once(code: int) -> None:
     for child in multiprocessing.active_children():
         child.kill()
     show_cursor()
-    _exit(code)
+    os._exit(code)

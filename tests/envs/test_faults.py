@@ -26,7 +26,6 @@ def stack(*files):
         ENVS / "episode_replay.py",
         ENVS / "faults.py",
         ENVS / "recorded_observations.py",
-        ENVS.parent / "utils" / "process_guard.py",
         Path(gymnasium.__file__).parent / "core.py",
     ],
     ids=lambda file: file.name,

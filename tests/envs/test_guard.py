@@ -1,6 +1,5 @@
 """Whatever an environment does comes to one message, and what is harmless passes."""
 
-import io
 import os
 import signal
 import subprocess
@@ -13,9 +12,8 @@ import gin
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium.spaces import Box, Discrete
-from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, ending_its_process, walk
+from misbehaving import HARD_TO_TELL, Naps, Raises, Shut, Walk, walk
 
 from offpcc.envs import faults
 from offpcc.envs.faults import EnvironmentFault
@@ -56,14 +54,6 @@ def put(value):
     return change
 
 
-def setting(change, value):
-    def odd(self, *returned):
-        change(value)
-        return returned
-
-    return odd
-
-
 def leave(self, *returned):
     sys.exit(0)
 
@@ -100,24 +90,16 @@ def leave(self, *returned):
         (lambda self, *returned: None, ["cannot be read (TypeError", "OldGym"]),
         (leave, ["raised SystemExit: 0", "test_guard.py:"]),
         (Raises.odd, ["raised ValueError: too far (", "misbehaving.py:", "fix it"]),
-        (ending_its_process, ["called os._exit(0) (", "misbehaving.py:", "raise an exception instead"]),
-        (setting(torch.set_default_dtype, torch.float64), ["changed torch's default dtype from torch.float32"]),
-        (setting(torch.set_grad_enabled, False), ["called torch.set_grad_enabled(False)"]),
         *((odd, [words]) for odd, words in HARD_TO_TELL.values()),
     ],
 )  # fmt: skip
-def test_what_is_unfit_is_told_in_one_message(odd, words, monkeypatch):
-    for stream in ("stdout", "stderr"):  # which some of these close
-        monkeypatch.setattr(sys, stream, io.StringIO())
-    limit = sys.getrecursionlimit()
+def test_what_is_unfit_is_told_in_one_message(odd, words):
     with pytest.raises(EnvironmentFault) as raised:
         play(walk(odd)())
     message = raised.value.message
     for word in ["Odd (environment 2)", "in step 4 of its episode of seed 3, on the action [0.5]", *words]:
         assert word in message
     assert message.isprintable()
-    assert torch.get_default_dtype() is torch.float32 and torch.is_grad_enabled()
-    assert sys.getrecursionlimit() == limit and not sys.stdout.closed and not sys.stderr.closed
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ from offpcc.envs.make import cannot_be_made
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
-from offpcc.utils.process_guard import allow_exit
 from offpcc.utils.rng import derived_seed, seed_global_generators
 
 CLOSE = "close"
@@ -73,7 +72,6 @@ class Host:
     """
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:
-        allow_exit()
         seed_global_generators(seed, imports_torch=False)
         gin.parse_config(bindings, skip_unknown=True)
         self.first: EnvInfo | Failure

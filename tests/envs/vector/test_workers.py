@@ -23,7 +23,6 @@ from misbehaving import (
     Naps,
     Raises,
     Walk,
-    ending_its_process,
     walk,
 )
 from test_local import AtRandom, assert_same, episodes
@@ -435,17 +434,6 @@ def test_it_does_so_of_an_interrupt_that_nobody_sent_and_goes_on(quick, tmp_path
     code, out, err = quick("sac", "--resume", env="interrupts-v0", bindings=bindings)
     assert code == 0, err
     assert "going on" in out and "step 2" in out
-
-
-def test_one_that_ends_the_process_leaves_a_run_that_goes_on(quick, tmp_path, registered, monkeypatch):
-    monkeypatch.setattr(Raises, "odd", ending_its_process)
-    bindings = ("train.num_epochs=1", "train.num_test_episodes_per_epoch=0", "Checkpoints.every_steps=2")
-    code, _, err = quick("sac", env="raises-v0", bindings=bindings)
-    (line,) = err.splitlines()
-    assert code == 2 and "raises-v0 (environment 0) called os._exit(0) (" in line and "--resume" in line
-    monkeypatch.setattr(Raises, "at", None)
-    code, out, err = quick("sac", "--resume", env="raises-v0", bindings=bindings)
-    assert code == 0 and "step 2" in out, err
 
 
 def test_a_message_that_no_file_can_hold_is_kept(quick, tmp_path, registered, monkeypatch):
