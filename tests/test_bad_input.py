@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_input import command_lines, data_sets, folders, gin_files, variables
+from bad_input import command_lines, data_sets, folders, gin_files
 from bad_input.world import build
 from conftest import QUICK
 
@@ -21,10 +21,18 @@ WORDS = {
     "COLLECT": "collect --env pendulum-p-v0 --actor random --steps 10 --out new.hdf5",
     "RUN": "results/pendulum-p-v0/sac/1",
 }
+HOPPER = "--algo bc --config test/offline_short.gin --dataset hopper-medium-v2 --run_id 99"
 ROWS = [
     *(({}, *row) for table in (command_lines.COMMANDS, command_lines.OTHER_COMMANDS) for row in table),
     *(({}, *row) for table in (gin_files.COMMANDS, data_sets.COMMANDS, folders.COMMANDS) for row in table),
-    *variables.COMMANDS,
+    ({"OFFPCC_RESULTS": "a_file"}, "TRAIN", "a_file", "another folder"),
+    ({"OFFPCC_RESULTS": "~ghost"}, "TRAIN", "~ghost"),
+    ({"OFFPCC_DATASETS": "~ghost"}, "OFFLINE --dataset mine", "~ghost", "OFFPCC_DATASETS"),
+    ({"OFFPCC_DATASETS": "a_file", "D4RL_DATASET_DIR": "a_file", "HOME": "a_file"}, HOPPER, "no folder"),
+    ({"OFFPCC_D4RL_URL": "http://127.0.0.1:9"}, HOPPER, "127.0.0.1:9", "OFFPCC_D4RL_URL"),
+    ({"OFFPCC_KEEP_MEMORY": "false"}, "TRAIN", "OFFPCC_KEEP_MEMORY is false", "0 or 1"),
+    ({"MUJOCO_GL": "crayons"}, "check --env Hopper-v5", "MUJOCO_GL", "crayons"),
+    ({"MINARI_DATASETS_PATH": "a_file"}, "COLLECT --minari mine-v0", "a_file", "MINARI_DATASETS_PATH"),
 ]
 
 
@@ -87,7 +95,6 @@ def test_one_message_and_nothing_made(world, launch, monkeypatch, row):
 @pytest.mark.parametrize(
     "given, command, word",
     [
-        ({"OMP_NUM_THREADS": "many"}, "TRAIN", "OMP_NUM_THREADS"),  # of which OpenMP itself complains, too
         ({"MUJOCO_GL": "crayons"}, "check --env Hopper-v5", "MUJOCO_GL"),
         ({}, "TRAIN --run_id one", "'one'"),
         ({}, "TRAIN --config gin/import_that_exits.gin", "SystemExit"),

@@ -2,11 +2,8 @@
 
 import argparse
 import functools
-import os
-import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from offpcc.config.validation import LARGEST_SEED, MOST_ENVS, MOST_PARTS
 from offpcc.utils.errors import UserError
@@ -88,37 +85,3 @@ class ReplacesEnv(ReplacesActor):
     """Stores the value of an option with which `--env` is not required."""
 
     replaced = "env"
-
-
-class AllowedValues(NamedTuple):
-    """Allowed values of an environment variable."""
-
-    pattern: re.Pattern[str]  # of the whole value
-    words: str  # after "it has to be"
-
-
-THREADS = AllowedValues(re.compile(r"[1-9]\d{0,3}(,[1-9]\d{0,3})*"), "a number of threads, such as 1")
-NAME = AllowedValues(
-    re.compile(r"[^/\\#?%:\s\0]([^/\\#?%:\0]{0,126}[^/\\#?%:\s\0])?"), "a name of 128 letters at most, none of /\\#?%:"
-)
-ALLOWED = {
-    "OFFPCC_KEEP_MEMORY": AllowedValues(re.compile("[01]"), "0 or 1"),
-    "OFFPCC_WANDB_PROJECT": NAME,
-    "OFFPCC_WANDB_ENTITY": NAME,
-    "WANDB_MODE": AllowedValues(re.compile("online|offline|disabled|dryrun|run|shared"), "online, offline or disabled"),
-    "OMP_NUM_THREADS": THREADS,
-    "MKL_NUM_THREADS": THREADS,
-    "OPENBLAS_NUM_THREADS": THREADS,
-    "MUJOCO_GL": AllowedValues(
-        re.compile("egl|osmesa|glfw|glx|wgl|cgl|disabled?|enabled?|on|off|true|false|0|1", re.IGNORECASE),
-        "egl, osmesa, glfw or disable",
-    ),
-}
-
-
-def check_variables(given: Mapping[str, str] = os.environ) -> None:
-    """Raise an error for an invalid environment variable; an empty variable counts as unset."""
-    for name, (pattern, words) in ALLOWED.items():
-        value = given.get(name, "")
-        if value and not pattern.fullmatch(value):
-            raise UserError(f"the environment variable {name} is {shown(value)}; it has to be {words}; or unset it")

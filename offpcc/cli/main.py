@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, NoReturn
 
-from offpcc.cli.arguments import check_variables
 from offpcc.cli.names import ALGORITHMS, ENVIRONMENTS
 from offpcc.cli.options import COMMANDS, OF_COMMAND, OPTIONS, TAKES
 from offpcc.config.synonyms import option_hint
@@ -50,7 +49,6 @@ def main(words: Sequence[str] | None = None) -> int:
     logging.raiseExceptions = False  # else W&B, on a full disk, prints a traceback beside our message
     with command_line(), signals.handled(to_the_end=words is None):
         try:
-            check_variables()
             command, options = parse(sys.argv[1:] if words is None else words)
             code: int = _find(command)(**options)
             try:

@@ -9,6 +9,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from offpcc.utils.errors import UserError
+from offpcc.utils.paths import shown
+
 # While a thread records a CUDA graph, no other thread may record one or free cached memory of a GPU.
 GPU_LOCK = threading.Lock()
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
@@ -101,7 +104,12 @@ def keep_freed_memory() -> bool:
     this setting, the process keeps its peak memory; `OFFPCC_KEEP_MEMORY=0` turns the setting off. It works on Linux
     with glibc; elsewhere it does nothing.
     """
-    if sys.platform != "linux" or os.environ.get("OFFPCC_KEEP_MEMORY") == "0":
+    given = os.environ.get("OFFPCC_KEEP_MEMORY") or "1"
+    if given not in ("0", "1"):
+        raise UserError(
+            f"the environment variable OFFPCC_KEEP_MEMORY is {shown(given)}; it has to be 0 or 1; or unset it"
+        )
+    if sys.platform != "linux" or given == "0":
         return False
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
