@@ -353,57 +353,19 @@ def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the
     assert "than the free memory; the run continues from the checkpoint before it, at step 250" in out
 
 
-def _shortened(text):
-    return "".join(text.splitlines(keepends=True)[:2])
-
-
-def _beheaded(text):
-    header, _, *others = text.splitlines(keepends=True)
-    return header + "".join(others)
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (None, "is missing; its rows of 3 epochs are written again"),
-        (_shortened, "is not what the run wrote; it is kept as progress_before.csv"),
-        (_beheaded, "is not what the run wrote"),
-        (lambda text: "", "is not what the run wrote"),
-        (lambda text: "epoch,step\n1,250\n", "is not what the run wrote"),
-        (lambda text: text.replace(",1,", ",?,", 1), "is not what the run wrote"),
-        (lambda text: text[:-9], "is not what the run wrote"),
-        ("folder", "is not what the run wrote"),
-    ],
-    ids=["removed", "shortened", "beheaded", "empty", "other", "damaged", "cut", "folder"],
-)
-def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, change, told):
+@pytest.mark.parametrize("change", [None, lambda text: "", lambda text: text[:-9]], ids=["removed", "empty", "cut"])
+def test_a_table_that_was_removed_or_changed_is_written_again(quick, tmp_path, change):
     bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
-    assert quick("sac", bindings=[*bindings, "train.num_epochs=3"])[0] == 0
-    folder = run_folder(tmp_path)
-    table = folder / "progress.csv"
-    before = table.read_bytes()
-    table.unlink()
-    if callable(change):
-        table.write_text(change(before.decode()))
-    elif change is not None:
-        table.mkdir()
-    code, out, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=4"])
+    assert quick("sac", bindings=[*bindings, "train.num_epochs=2"])[0] == 0
+    table = run_folder(tmp_path) / "progress.csv"
+    before = table.read_text()
+    if change is None:
+        table.unlink()
+    else:
+        table.write_text(change(before))
+    code, _, err = quick("sac", "--resume", bindings=[*bindings, "train.num_epochs=3"])
     assert code == 0, err
-    assert out.count(told) == 1 and str(table) in out
-    assert table.read_bytes().startswith(before) and table.read_bytes().count(b"\n") == 5
-    if callable(change):
-        assert (folder / "progress_before.csv").read_text() == change(before.decode())
-
-
-def test_of_a_table_that_is_as_it_was_nothing_is_told(quick, tmp_path):
-    bindings = ["train.num_steps_per_epoch=160", "train.num_test_episodes_per_epoch=1"]
-    assert quick("sac", bindings=[*bindings, "train.num_epochs=1"])[0] == 0
-    for number, choice in ((2, "'skip'"), (3, "'skip'"), (4, "'raise'")):  # with which a column comes
-        given = [*bindings, f"train.num_epochs={number}", f"ActorCritic.nonfinite={choice}"]
-        code, out, err = quick("sac", "--resume", bindings=given)
-        assert code == 0, err
-        assert "progress.csv" not in out
-    assert not (run_folder(tmp_path) / "progress_before.csv").exists()
+    assert table.read_text().startswith(before) and table.read_text().count("\n") == 4
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_replaced(quick, tmp_path):

@@ -55,13 +55,11 @@ from offpcc.training.loggers import (
     CSVLogger,
     Logger,
     Loggers,
-    Row,
     TensorBoardLogger,
     WandbLogger,
     report_errors,
     tracking_wanted,
 )
-from offpcc.training.loggers.csv_logger import joined_columns, table_text
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
@@ -653,9 +651,6 @@ def open_loggers(
 ) -> Loggers:
     """Open all loggers of a run; in a resumed run, they also get the rows of earlier epochs."""
     loop = experiment.loop
-    message = _check_table(folder, columns, loop.rows)
-    if message and (spec.start_from is None or folder.progress.exists()):  # else the table of a new folder begins
-        console.print(message)
     logs: list[Logger] = [CSVLogger(folder.progress, columns, loop.rows), console]
     with report_errors("TensorBoard"):
         has_events = any((folder.path / "tensorboard").glob("*tfevents*"))
@@ -685,29 +680,6 @@ def open_loggers(
             )
             logs.append(tracked)
     return Loggers(logs)
-
-
-def _check_table(folder: RunFolder, columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Rename progress.csv if it was changed or damaged; return a message, or "" if the file is correct.
-
-    The checkpoint stores the rows of all epochs, so the file can be written again.
-    """
-    if not rows:
-        return ""
-    table, number = folder.progress, f"{len(rows):,} epoch{'s' * (len(rows) > 1)}"
-    if not os.path.lexists(table):
-        return f"{table} is missing; its rows of {number} are written again, from the checkpoint"
-    own = joined_columns((), rows)  # the columns before this process
-    expected = [table_text(names, rows).encode() for names in (own, joined_columns(columns, rows))]
-    if table.is_file():
-        with table.open("rb") as stream:
-            written = stream.read(max(map(len, expected)))
-        if any(written.startswith(text) for text in expected):
-            return ""
-    return (
-        f"{table} is not what the run wrote; it is kept as {folder.rename_table()}, and the rows of {number} are "
-        f"written again, from the checkpoint"
-    )
 
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:

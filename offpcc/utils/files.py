@@ -79,29 +79,13 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="")
 
 
-def append_text(path: Path, text: str, size: int) -> bool:
-    """Append UTF-8 text to a file of `size` bytes; return False if there is no such file. On an error, undo the write.
-
-    Raises:
-        OSError: The disk is full or fails.
-    """
-    try:
-        opened = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-    except OSError:  # it was removed or replaced
-        return False
-    with os.fdopen(opened, "wb", buffering=0) as file:
-        if os.fstat(opened).st_size != size:
-            return False
-        try:
-            left = memoryview(text.encode())
-            file.seek(size)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(opened)
-        except OSError:
-            file.truncate(size)
-            raise
-    return True
+def append_text(path: Path, text: str) -> None:
+    """Append UTF-8 text to an existing file that is no link, and flush it to the disk."""
+    opened = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
+    with os.fdopen(opened, "a", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(opened)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -196,7 +196,6 @@ def test_a_run_resumes_with_and_without_columns_of_callbacks(tmp_path):
     folder = Path(offpcc.fit(longer, resume=True).folder)
     with (folder / "progress.csv").open() as file:
         assert [row["callback/items"] for row in csv.DictReader(file)] == ["20.0", ""]
-    assert not (folder / "progress_before.csv").exists()
 
 
 def test_columns_of_callbacks_are_in_both_phases(pendulum_file):

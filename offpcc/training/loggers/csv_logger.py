@@ -38,9 +38,11 @@ class CSVLogger(Logger):
             if name not in self._columns:
                 raise KeyError(f"{name!r} is not a column of {self._file}; its columns are {', '.join(self._columns)}")
         line = _line(self._columns, row)
-        if not append_text(self._file, line, len(self._text.encode())):  # other code has changed the file
-            write_text(self._file, self._text + line)
         self._text += line
+        try:
+            append_text(self._file, line)
+        except FileNotFoundError:  # the user has removed it
+            write_text(self._file, self._text)
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
