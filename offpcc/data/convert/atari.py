@@ -16,7 +16,6 @@ from PIL import Image
 from offpcc.data.convert.frame_writer import SIDE, STACK, FrameWriter, writing
 from offpcc.data.convert.tfrecord import AGAIN, get_feature, parse_example, records
 from offpcc.data.datasets.columns import Array
-from offpcc.data.datasets.files import npy_header
 from offpcc.data.datasets.frame_stacks import SHUFFLED
 from offpcc.utils.errors import UserError, first_line
 
@@ -296,7 +295,7 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
 def _small_array(path: Path, kinds: str) -> Array:
     """Read an array of one number per step."""
     with _opened(path) as (_, file):
-        shape, by_columns, dtype = npy_header(file)
+        shape, by_columns, dtype = _header(file)
         if len(shape) != 1 or shape[0] > MOST_STEPS or by_columns or dtype.kind not in kinds:
             raise UserError(f"{path}: it holds {dtype} of shape {shape}, not a number for each step; fetch it again")
         numbers = np.frombuffer(_read(file, shape[0] * dtype.itemsize), dtype)
@@ -307,7 +306,7 @@ def _small_array(path: Path, kinds: str) -> Array:
 def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator[Array]:
     size = path.stat().st_size
     with _opened(path) as (raw, file):
-        shape, by_columns, dtype = npy_header(file)
+        shape, by_columns, dtype = _header(file)
         if shape[1:] != (SIDE, SIDE) or by_columns or dtype != np.uint8:
             raise UserError(f"{path}: it holds {dtype} of shape {shape}, not (steps, {SIDE}, {SIDE}) of bytes")
         if set(lengths.values()) != {shape[0]}:
@@ -330,6 +329,12 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
             yield raw, file
     except (EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is cut or damaged ({first_line(error)}); {AGAIN}") from None
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array file: the shape, whether it is in Fortran order, and the dtype."""
+    np.lib.format.read_magic(file)
+    return np.lib.format.read_array_header_1_0(file)
 
 
 def _check_end(file: Any) -> None:

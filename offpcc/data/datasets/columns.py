@@ -167,8 +167,6 @@ def bytes_needed(columns: Mapping[str, Column], memory_limit: int | None = None)
         is_there |= key == "observations" and exceeds(memory_limit, column.shape, dtype)
         if key != "next_observations" and not is_there:
             kept += numbers * dtype.itemsize
-        if getattr(column, "by_columns", False):  # read as a whole, one column at a time
-            passing = max(passing, numbers * column.dtype.itemsize)
         block = next(blocks(column), slice(0))
         row = max(column.dtype.itemsize, dtype.itemsize) * math.prod(column.shape[1:])
         passing = max(passing, COPIES * (block.stop - block.start) * row)

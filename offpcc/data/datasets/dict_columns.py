@@ -45,7 +45,6 @@ class DictColumn:
         self.columns = {key: columns[key] for key in self.space.entries}
         self.what = what
         self.shape: tuple[int, ...] = (next(iter(lengths.values())), *self.space.shape)
-        self.by_columns = any(getattr(column, "by_columns", False) for column in columns.values())
         chunks = [chunk[0] for column in columns.values() if (chunk := getattr(column, "chunks", None))]
         self.chunks = (math.lcm(*chunks),) if chunks and math.lcm(*chunks) <= max(chunks) * 8 else None
 

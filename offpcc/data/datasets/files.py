@@ -6,10 +6,8 @@ are checked before memory is allocated, and every fault is one `UserError`.
 
 from __future__ import annotations
 
-import io
 import math
 import re
-import struct
 import tokenize
 import zipfile
 import zlib
@@ -65,7 +63,8 @@ def read_dataset_file(
 
     Reading a file and filling a buffer, or checking the data, needs at most 32 MB plus 24 times the uncompressed size
     of the file. It is 3 times for float32 in long episodes. The maximum is for bytes, which become float32, in episodes
-    of one step. If there is not enough free memory, an error is raised before reading.
+    of one step. While an NPZ file is read, its arrays are in memory in addition. If there is not enough free memory,
+    an error is raised before reading.
 
     Args:
         path: the file's path.
@@ -142,10 +141,10 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
                 arrays = HDF5Arrays(file, path)
                 yield EpisodeArrays(arrays) if holds_episodes(arrays) else arrays
         else:
-            with _Archive(path) as opened, zipfile.ZipFile(opened) as archive:
-                if any(name.endswith("/data.pkl") for name in archive.namelist()[:SHOWN_NAMES]):
+            with np.load(path, allow_pickle=False) as npz:
+                if any(name.endswith("/data.pkl") for name in npz.files):
                     raise UserError(f"{path} is a file of PyTorch, such as an actor or a model; give recorded data")
-                yield NPZArrays(archive, path)
+                yield NPZArrays(npz, path)
     except (FileNotFoundError, PermissionError) as error:
         raise UserError(f"{path} cannot be read ({first_line(error)}); does the file still exist?") from error
     except MemoryError as error:
@@ -189,7 +188,7 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
         )
 
 
-def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
+def check_fits(declared: int, what: str, most_bytes: int | None = None, remedy: str = "leave it out") -> None:
     """Raise if a size exceeds a limit, or the free memory if there is no limit."""
     if most_bytes is not None:
         if declared > most_bytes:
@@ -199,7 +198,7 @@ def check_fits(declared: int, what: str, most_bytes: int | None = None) -> None:
         return  # limits are small, and asking for the free memory takes time
     available = available_bytes()
     if available is not None and declared > available:
-        raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; leave it out")
+        raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; {remedy}")
 
 
 # HDF5 ---------------------------------------------------------------------------------------------------------------
@@ -324,31 +323,13 @@ def declared_bytes(item: Any) -> int:
 
 # NPZ ----------------------------------------------------------------------------------------------------------------
 
-PIECE_BYTES = 2**16  # decompressed at a time
-MOST_HEADER_BYTES = 10_000  # of an array; NumPy has the same limit, but checks it after reading
-MOST_DIRECTORY_BYTES = 2**20  # of an archive; enough for 10,000 names
-LENGTHS = {(1, 0): "<H", (2, 0): "<I"}  # struct format of a header's length, by the version of the NPY format
-
-
-class _Archive(io.FileIO):
-    """A file that limits the size of one read, because a large ZIP directory needs many times its size in memory."""
-
-    def read(self, size: int | None = -1, /) -> Any:
-        """Read some bytes, unless they are more than a ZIP directory should have."""
-        if size is not None and size > MOST_DIRECTORY_BYTES:
-            raise UserError(
-                f"{self.name}: its list of contents takes {size:,} bytes, more than {MOST_DIRECTORY_BYTES:,}; write "
-                f"only the arrays of the data, by numpy.savez"
-            )
-        return super().read(size)
-
 
 class NPZArrays:
-    """The arrays of an open NPZ file."""
+    """The arrays of an open NPZ file. NumPy refuses arrays of objects, and limits the sizes of headers."""
 
-    def __init__(self, archive: zipfile.ZipFile, path: Path) -> None:
-        self.archive, self.path = archive, path
-        self.items = {item.filename.removesuffix(".npy"): item for item in archive.infolist()}
+    def __init__(self, npz: Any, path: Path) -> None:
+        self.npz, self.path = npz, path
+        self.items = {item.filename.removesuffix(".npy"): item for item in npz.zip.infolist()}
 
     def names(self) -> list[str]:
         """Return the names of all arrays."""
@@ -363,80 +344,22 @@ class NPZArrays:
         return {name: item.file_size for name, item in self.items.items()}
 
     def column(self, key: str) -> Column:
-        """Return an array as a column."""
-        return NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
+        """Read a whole array; unlike in HDF5, rows cannot be read alone."""
+        return self._read(key, None, "write the data as HDF5, which is read in parts")
 
     def value(self, key: str, most_bytes: int | None = None) -> Array:
         """Read a whole array."""
-        column = NPZColumn(self.archive, self.items[key], f"{self.path}: {key}", self.path)
-        if column.dtype.hasobject:
-            raise UserError(f"{self.path}: {key} holds objects, which are not read; write it as numbers")
-        check_fits(column.num_bytes, f"{self.path}: {key}", most_bytes)
-        return column.whole()
+        return self._read(key, most_bytes, "leave it out")
 
-
-class NPZColumn:
-    """An array in an NPZ file. Rows must be read in order, so the whole array is never in memory.
-
-    Row 0 begins a new pass. An array in Fortran order is read as a whole when its first rows are accessed.
-    """
-
-    def __init__(self, archive: zipfile.ZipFile, item: zipfile.ZipInfo, what: str, path: Path) -> None:
-        if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise UserError(f"{what} is compressed by another method than NumPy's; write the file by numpy.savez")
+    def _read(self, key: str, most_bytes: int | None, remedy: str) -> Array:
+        what = f"{self.path}: {key}"
+        check_fits(self.items[key].file_size, what, most_bytes, remedy)
         try:
-            self.file = archive.open(item)
-            self.shape, self.by_columns, self.dtype = npy_header(self.file)
-            self.start = self.file.tell()
-        except DAMAGE as error:
-            raise UserError(f"{what} cannot be read ({first_line(error)}); write the file by numpy.savez") from None
-        self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
-        there = item.file_size - self.file.tell()
-        if min(self.shape, default=0) < 0 or (not self.dtype.hasobject and self.num_bytes != there):
-            raise UserError(
-                f"{what} of shape {self.shape} would be {self.num_bytes:,} bytes, but {there:,} are there; the file is "
-                f"damaged; fetch or write it again"
-            )
-        check_declared(self.num_bytes, self.shape, what.removeprefix(f"{path}: "), path)
-        self.by_columns = self.by_columns and len(self.shape) > 1
-        self._whole: Array | None = None
-
-    def __getitem__(self, rows: slice) -> Array:
-        if self.by_columns:
-            numbers = self.whole() if self._whole is None else self._whole
-            self._whole = None if rows.stop >= self.shape[0] else numbers  # free it with the last rows
-            return numbers[rows]
-        start, stop, _ = rows.indices(self.shape[0])
-        if start == 0:
-            self.file.seek(self.start)
-        return self._next((stop - start, *self.shape[1:]))
-
-    def whole(self) -> Array:
-        """Read the whole array."""
-        self.file.seek(self.start)
-        numbers = self._next(self.shape[::-1] if self.by_columns else self.shape)
-        return numbers.T if self.by_columns else numbers
-
-    def _next(self, shape: tuple[int, ...]) -> Array:
-        size = math.prod(shape) * self.dtype.itemsize
-        content, filled = bytearray(size), 0
-        while filled < size and (piece := self.file.read(min(PIECE_BYTES, size - filled))):
-            content[filled : filled + len(piece)] = piece
-            filled += len(piece)
-        if filled != size:
-            raise EOFError(f"{filled:,} of {size:,} bytes are there")
-        return np.ndarray(shape, self.dtype, content)
-
-
-def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read an array's header: the shape, whether it is in Fortran order, and the dtype."""
-    version = np.lib.format.read_magic(file)
-    if version not in LENGTHS:
-        raise ValueError(f"version {version} of NumPy's format, which only names in other letters than Latin need")
-    start = file.read(struct.calcsize(LENGTHS[version]))
-    (length,) = struct.unpack(LENGTHS[version], start)
-    if length > MOST_HEADER_BYTES:
-        raise ValueError(f"its header declares {length:,} bytes, more than {MOST_HEADER_BYTES:,}")
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_columns, dtype = read(io.BytesIO(start + file.read(length)))
-    return shape, by_columns, dtype
+            array = self.npz[key]
+        except ValueError as error:
+            if not str(error).startswith("Object arrays"):
+                raise
+            raise UserError(f"{what} holds objects, which are not read; write it as numbers") from None
+        if not isinstance(array, np.ndarray):
+            raise UserError(f"{what} is not an array of NumPy; write the file by numpy.savez")
+        return array

@@ -120,7 +120,8 @@ def test_reading_takes_little_more_memory_than_what_is_kept(tmp_path, file, opti
     monkeypatch.setattr(columns, "BLOCK_BYTES", 2**16)
     read_dataset_file(path)  # what is imported on first use is no data
     data, peak = with_peak(lambda: read_dataset_file(path))
-    assert data.num_bytes < peak < 1.3 * data.num_bytes
+    most = 2 if file.endswith("npz") else 1.3  # NPZ is read whole, with next observations, which are not kept
+    assert data.num_bytes < peak < most * data.num_bytes
 
 
 @pytest.mark.parametrize("file", ["data.hdf5", "data.npz"])
@@ -364,7 +365,7 @@ def test_an_archive_that_declares_more_than_it_holds_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.npz") as whole, zipfile.ZipFile(tmp_path / "bad.npz", "w") as bad:
         for member in whole.namelist():
             bad.writestr(member, whole.read(member).replace(b"'shape': (250, 3)", b"'shape': (999, 3)"))
-    with pytest.raises(UserError, match="would be 11,988 bytes, but 3,000 are there"):
+    with pytest.raises(UserError, match=r"damaged or incomplete \(.*expected 11988 bytes got 3000"):
         read_dataset_file(tmp_path / "bad.npz")
 
 
