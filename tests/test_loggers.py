@@ -366,7 +366,7 @@ def test_loggers_close_all_even_if_one_raises(keeps_data, capsys):
     with pytest.raises(RuntimeError, match="a") if keeps_data else contextlib.nullcontext():
         loggers.close()
     assert calls == [("a", "close"), ("b", "close"), ("c", "close")]
-    assert capsys.readouterr().out.count("Recorder failed (RuntimeError: a)") == (not keeps_data)
+    assert capsys.readouterr().err.count("Recorder failed (RuntimeError: a)") == (not keeps_data)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The interface of loggers, and `Loggers`, which combines several and survives their exceptions."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -8,8 +7,9 @@ from typing import NamedTuple, Protocol
 
 from offpcc.config.synonyms import LOGGER_METHODS, refuse_uncalled
 from offpcc.utils import signals
-from offpcc.utils.errors import first_line
+from offpcc.utils.errors import format_error, print_to_stderr
 
+ONCE = "the run goes on; further errors of it are not shown"
 METHODS = ("progress", "epoch", "artifact")  # that pass something to a logger
 Row = Mapping[str, float | int | None]
 """An epoch's numbers by name, `step` among them; None where there is no number yet."""
@@ -132,20 +132,7 @@ def report_errors(what: str, reported: set[str] | None = None) -> Iterator[None]
     except signals.ANYTHING as error:
         signals.pass_on(error)
         if reported is None or what not in reported:
-            _report(what, error, is_last=reported is not None)
+            effect = "the run goes on without it" if reported is None else ONCE
+            print_to_stderr(f"{what} failed ({format_error(error)}); {effect}")
         if reported is not None:
             reported.add(what)
-
-
-def _report(what: str, error: BaseException, is_last: bool) -> None:
-    """Print one line if possible. The terminal may have failed, or the conversion of the error to text may fail."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            fault = type(error).__name__
-            fault += f": {first_line(error)}" if str(error).strip() else ""
-            effect = "the run goes on; further errors of it are not shown" if is_last else "the run goes on without it"
-            print(f"offpcc: {what} failed ({fault}); {effect}", file=stream, flush=True)
-        except signals.ANYTHING as another:
-            signals.pass_on(another)
-        else:
-            return
