@@ -4,7 +4,6 @@ The files are torch archives, which `torch.load` also reads. The seal is the com
 BLAKE2b digest of all bytes before it. torch does not check the archive's own checksums.
 """
 
-import errno
 import hashlib
 import io
 import math
@@ -63,7 +62,7 @@ class FileError(UserError):
 
 
 def write_tensors(file: Path, content: dict[str, Any], before: Path | None = None) -> None:
-    """Write tensors and plain data; verify the new file before it replaces the old one.
+    """Write tensors and plain data; the new file replaces the old one when it is complete.
 
     Args:
         file: see `replacing`.
@@ -71,20 +70,13 @@ def write_tensors(file: Path, content: dict[str, Any], before: Path | None = Non
         before: see `replacing`.
 
     Raises:
-        OSError: the file cannot be written, or reading it back gives other bytes.
+        OSError: the file cannot be written.
     """
     stream = io.BytesIO()  # not a path, because torch would write its name into the file
     torch.save(content, stream)
     data = _sealed(bytearray(stream.getbuffer()))
     with replacing(file, before) as temporary:
         temporary.write_bytes(data)
-        if temporary.read_bytes() != data:
-            raise not_as_written(file)
-
-
-def not_as_written(file: Path) -> OSError:
-    """Return the error for a disk that returns other bytes than were written."""
-    return OSError(errno.EIO, "the disk returned other bytes than were written", str(file))
 
 
 def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:

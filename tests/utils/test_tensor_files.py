@@ -1,8 +1,6 @@
-import errno
 import io
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -112,13 +110,3 @@ def test_an_archive_that_declares_more_than_it_holds_is_refused_before_it_is_unp
     (tmp_path / "thing.pt").write_bytes(stream.getvalue())
     monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it was unpacked"))
     assert "it is compressed" in refusal(tmp_path / "thing.pt")
-
-
-def test_a_disk_that_stores_something_else_is_found_and_the_old_file_stays(tmp_path, monkeypatch):
-    file = written(tmp_path)
-    before, write = file.read_bytes(), Path.write_bytes
-    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write(path, data[:-1] + b"?"))
-    with pytest.raises(OSError) as raised:
-        written(tmp_path, words=["c"])
-    assert raised.value.errno == errno.EIO and raised.value.filename == str(file)
-    assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
