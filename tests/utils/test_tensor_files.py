@@ -1,6 +1,7 @@
 import io
 import os
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
