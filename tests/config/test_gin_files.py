@@ -121,7 +121,7 @@ MISTAKES = {  # by name, the files and words of the message
     "dictionaries": ({"0": "make.kwargs = " + "{'a': " * 40 + "1" + "}" * 40}, "nested too deeply"),
     "parentheses": ({"0": f"SAC.lr = {'(' * 900}1{')' * 900}"}, "nested too deeply"),
     "data": ({"0": "# nothing\n" * 50_000}, "has 500,000 bytes, too many for a config"),
-    "digits": ({"0": f"SAC.n_step = 0x{'f' * 200_000}"}, "digits; the largest whole number is"),
+    "digits": ({"0": f"SAC.n_step = 0x{'f' * 200_000}"}, "; the largest whole number is"),
 }
 
 
