@@ -30,8 +30,6 @@ ROWS = [
     ({"OFFPCC_DATASETS": "~ghost"}, "OFFLINE --dataset mine", "~ghost", "OFFPCC_DATASETS"),
     ({"OFFPCC_DATASETS": "a_file", "D4RL_DATASET_DIR": "a_file", "HOME": "a_file"}, HOPPER, "no folder"),
     ({"OFFPCC_D4RL_URL": "http://127.0.0.1:9"}, HOPPER, "127.0.0.1:9", "OFFPCC_D4RL_URL"),
-    ({"OFFPCC_KEEP_MEMORY": "false"}, "TRAIN", "OFFPCC_KEEP_MEMORY is false", "0 or 1"),
-    ({"MUJOCO_GL": "crayons"}, "check --env Hopper-v5", "MUJOCO_GL", "crayons"),
     ({"MINARI_DATASETS_PATH": "a_file"}, "COLLECT --minari mine-v0", "a_file", "MINARI_DATASETS_PATH"),
 ]
 

@@ -15,7 +15,8 @@ from offpcc.core import Batch, Memory, Stats, Step, Summaries
 from offpcc.networks.actors import ValueActor
 from offpcc.networks.critics import DiscreteCritics, of_actions
 
-FAR = 1e9  # above every difference of Q values: added to the score of an action, it makes this the chosen one
+# Added to the score of an action, it decides alone: it is far above all Q values, and above all that a subclass adds.
+FAR = 1e20
 
 
 class EpsilonGreedy:

@@ -23,7 +23,7 @@ from offpcc.networks.critics import DiscreteCritics, of_actions
 from offpcc.networks.layers import head
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 
-LOWEST = -1e30  # score of an action that is not allowed; finite, because infinity shows a fault
+LOWEST = -1e12  # score of an action that is not allowed; finite, because infinity shows a fault
 
 
 class ConstrainedActor(ValueActor):

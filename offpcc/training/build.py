@@ -76,6 +76,8 @@ from offpcc.utils.rng import derived_seed
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
 from offpcc.utils.system import is_shortage
 
+# Arguments of environments that change neither rewards nor episodes.
+OF_RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
 
 
@@ -230,7 +232,8 @@ class _Task(NamedTuple):
         actions: the agent's space of actions.
         frames: number of stacked observations; 1 for none.
         time_limit: of an episode, in steps, as the environment's spec tells it; None if it is unknown.
-        changes_rewards: whether a wrapper changes rewards, so that test returns have no normalised score.
+        changes_rewards: whether a wrapper or `make.kwargs` may change rewards or the ends of episodes, so that test
+            returns have no normalised score.
         make_env: makes an environment of the agent; None for data without an environment.
     """
 
@@ -258,7 +261,8 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
             actions,
             num_stacked(example),
             None if example.spec is None else example.spec.max_episode_steps,
-            is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example)),
+            bool({*(spec.env_options.kwargs or ())} - OF_RENDERING)
+            or (is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example))),
             functools.partial(make, spec.env_source, **spec.env_options.values(), scale_actions=True),
         )
 
@@ -447,6 +451,17 @@ def _build_imagination(
             f"reward, which must not be clipped to its sign; leave clip_rewards out, or bind Imagination.ends = "
             f"'truncated'"
         )
+    if algorithm.clip_rewards and spec.imagination.penalty:
+        raise UserError(
+            f"{spec.algo}: clip_rewards is True, but Imagination.penalty lowers imagined rewards by their uncertainty, "
+            f"of which the sign shows nothing; leave clip_rewards out, or bind Imagination.penalty = None"
+        )
+    if spec.imagination.penalty and any(reads_previous(encoder, "reward") for encoder in encoders):
+        raise UserError(
+            f"{spec.algo}: use_previous_reward is True, but Imagination.penalty lowers imagined rewards, so that the "
+            f"memory would read an uncertainty that it never sees in the environment; leave use_previous_reward out, "
+            f"or bind Imagination.penalty = None"
+        )
     model = get_model(spec, data, task.observations, task.actions)
     longest = task.time_limit or UNKNOWN_LENGTH
     if data is not None:
@@ -547,7 +562,8 @@ def get_model(
         UserError: the given model is of other data or sizes, or the data are not suited to a model.
     """
     names, options = [spec.env or ""], spec.env_options
-    is_altered = bool(options.wrappers or options.kwargs)  # so the termination rule of its name may not hold
+    # Then the termination rule of its name may not hold.
+    is_altered = bool(options.wrappers or options.kwargs) or spec.env_function is not None
     assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
     if data is None:
         return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
@@ -617,6 +633,12 @@ def _algorithm_online(
             f"give both the same"
         )
     algorithm.reward_scale *= data.reward_scale
+    for name in ("gamma", "reward_scale", "reward_shift", "clip_rewards"):  # what the taken-over values are of
+        if (new := getattr(algorithm, name)) != (old := getattr(before, name)):
+            raise UserError(
+                f"{cls.__name__}.{name} is {new:g}, but that of {type(before).__name__}, whose critics it takes over, "
+                f"is {old:g}; give both the same, such as ActorCritic.{name}"
+            )
     check_take_over(algorithm, before)
     return algorithm
 

@@ -52,7 +52,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.components": "d7763fa972b8c827",
     "algorithms.construction": "33d892b65c9f9b3a",
     "algorithms.ddpg": "2e4f993658a6c284",
-    "algorithms.discrete_bcq": "e74dc92f3d52d341",
+    "algorithms.discrete_bcq": "df87f404932286bf",
     "algorithms.iql": "b17fb2fd07d7e36f",
     "algorithms.sac": "245436f95c106a16",
     "algorithms.td3": "5883d55a4f0e7c69",

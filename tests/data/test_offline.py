@@ -6,6 +6,7 @@ import functools
 import json
 import re
 import shlex
+import shutil
 import tracemalloc
 import warnings
 import weakref
@@ -121,6 +122,17 @@ def test_bounds_by_gin_are_those_of_ones_own_arrays_too(pendulum_file):
         recording = read(source, offpcc.make("pendulum-v0"), DatasetOptions.from_gin())
         assert recording.notices == ()
         assert 0.45 < np.abs(recording.rows.actions).max() <= 0.5
+
+
+def test_bounds_in_a_file_that_differ_from_those_of_the_environment_are_told(pendulum_file, tmp_path):
+    for bound, is_told in ((4.0, True), (2.0, False)):
+        path = tmp_path / f"bounds_{bound}.hdf5"
+        shutil.copy(pendulum_file, path)
+        with h5py.File(path, "a") as file:
+            file["metadata/action_low"], file["metadata/action_high"] = [-bound], [bound]
+        recording = read(path, offpcc.make("pendulum-v0"))
+        told = "actions are recorded in [-4, 4], but the environment takes [-2, 2]: recorded ones keep their share"
+        assert (told in "\n".join(recording.lines())) == is_told
 
 
 def test_bounds_by_gin_have_no_effect_on_data_that_have_their_own(pendulum_file):

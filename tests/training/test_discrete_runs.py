@@ -6,17 +6,19 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from conftest import rows, run_folder
 from gymnasium.spaces import Box, Discrete
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.agent import build_actor
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Step
 from offpcc.data import ReplayBuffer
 from offpcc.data.datasets.load import load_dataset
-from offpcc.training.collect import EpsilonGreedyActor
+from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.training.evaluation import open_environment
 from offpcc.training.loggers import Loggers
 from offpcc.training.remote import RemoteInteraction
@@ -294,3 +296,27 @@ def test_r2d2_without_its_parts_is_told(launch, config, binding, is_told):
     code, out, err = launch(*("--env", "cartpole-p-v0", "--algo", "r2d2", "--config", config, "--gin", *few, binding))
     assert code == 0, err
     assert ("R2D2 has no n-step targets, dueling heads and burn-in here" in out + err) == is_told
+
+
+def test_random_actions_of_a_constrained_agent_are_any_actions():
+    """As in the authors' code of discrete BCQ; also those that the imitating policy finds unlikely."""
+    spaces = Box(-1, 1, (3,), np.float32), Discrete(4)
+    agent = ALGORITHMS["dbcq"](*spaces, seed=0, initial_epsilon=1.0, final_epsilon=1.0)
+    with torch.no_grad():
+        agent.actor.imitation[-1].bias.copy_(torch.tensor([5.0, 0.0, 0.0, 0.0]))
+    step = Step(*(np.zeros((500, size), np.float32) for size in (3, 4, 1)), np.ones(500))
+    shares = agent.act(step)[0].mean(0)
+    assert (abs(shares - 0.25) < 0.06).all()
+    assert (agent.act(step, deterministic=True)[0][:, 0] == 1.0).all()
+
+
+def test_a_deterministic_episode_has_no_random_actions():
+    env = offpcc.make("CartPole-v1", scale_actions=True)
+    agent = ALGORITHMS["dqn"](env.observation_space, env.unwrapped.action_space, seed=0, test_epsilon=1.0)
+    for transition in play_episode(env, agent, Seeds.of(7, 0), deterministic=True):
+        seen = Step(
+            transition.observation[None], np.zeros((1, 2), np.float32), np.zeros((1, 1), np.float32), np.ones(1)
+        )
+        with without_random_actions(agent):
+            assert np.array_equal(agent.act(seen, deterministic=True)[0][0], transition.action)
+    assert agent.test_epsilon == 1.0

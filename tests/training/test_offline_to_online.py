@@ -361,6 +361,14 @@ def test_learning_rates_of_the_first_algorithm_are_refused_in_the_phase_of_anoth
         offpcc.load(tmp_path / "after.pt", dataset=pendulum_file, env="pendulum-v0", algorithm={"lr": 1e-5})
 
 
+@pytest.mark.parametrize("setting", ["gamma=0.9", "reward_scale=0.1", "reward_shift=2.0", "clip_rewards=True"])
+def test_values_of_other_rewards_are_not_taken_over(pendulum_file, setting):
+    name = setting.partition("=")[0]
+    with pytest.raises(UserError, match=rf"SAC\.{name} is .*, but that of CQL, .*give both the same"):
+        learner("cql", pendulum_file, "OfflineToOnline.algorithm='sac'", f"CQL.{setting}")
+    learner("cql", pendulum_file, "OfflineToOnline.algorithm='sac'", f"ActorCritic.{setting}")
+
+
 @pytest.mark.parametrize(
     ("algo", "other"),
     [("cql", "sac"), ("td3_bc", "td3"), slow("rcql", "rsac"), slow("sac_n", "edac"), slow("rcql_s", "rsac_s")],

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from offpcc.utils.errors import UserError
+from offpcc.utils.system import keep_freed_memory
+
 COUNT = """
 import resource, sys, torch
 import offpcc
@@ -33,3 +36,9 @@ def test_memory_is_kept_for_the_command_line_alone_and_unless_it_is_told_not_to(
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "131072")  # or glibc adapts to the first block that is freed
     done = subprocess.run([sys.executable, "-c", COUNT, user], capture_output=True, text=True, check=True)
     assert (int(done.stdout) < 200) == kept
+
+
+def test_another_value_is_refused(monkeypatch):
+    monkeypatch.setenv("OFFPCC_KEEP_MEMORY", "false")
+    with pytest.raises(UserError, match="OFFPCC_KEEP_MEMORY is false; it has to be 0 or 1"):
+        keep_freed_memory.__wrapped__()  # not the result of an earlier call

@@ -95,6 +95,12 @@ def action_warnings(
                 f"already, bind dataset.action_range = (-1, 1) (in Python: from_arrays(action_range=(-1, 1)))"
             )
             notices.append(Notice("scaled", text))
+    if is_own and told is not None and assumed is not None and not np.allclose(told, assumed):
+        text = (
+            f"actions are recorded in {_text(told)}, but the environment takes {_text(assumed)}: recorded ones keep "
+            f"their share of the range, so they mean other actions in this environment"
+        )
+        notices.append(Notice("units", text))
     num_actions, num_outside, most, furthest = 0, 0, 1.0 + TOLERANCE, 0.0
     for rows in blocks(actions):
         sizes = np.abs(in_units(actions[rows], bounds))

@@ -23,12 +23,14 @@ from offpcc.config.registry import from_specification, specification
 from offpcc.config.validation import (
     format_value,
 )
+from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.checks.recommend import seems_hidden
+from offpcc.data.datasets.columns import blocks
 from offpcc.data.offline import OfflineDataset, comparable
 from offpcc.envs.termination import find_rule
 from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, first_line, print_to_stderr
+from offpcc.utils.errors import UserError, first_line, print_to_stderr, warn_of_data
 from offpcc.utils.files import writing_to
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
@@ -36,6 +38,7 @@ from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
 
 FORMAT = 2
 MOSTLY_EQUAL = 0.9  # share of equal rewards from which the others are rare
+MOST_CONTRADICTING = 0.1  # share of a rule's ends at which recorded episodes may go on
 HASHES = re.compile(r", SHA-256 \w+")  # in the identity of data; they tell a reader nothing
 SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 
@@ -412,6 +415,12 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
     known = next((name for name in names if name and find_rule(name, shape) is not None), "")
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
+        if known and (share := share_that_goes_on(known, rows)) > MOST_CONTRADICTING:
+            warn_of_data(
+                f"{data.name}: after {share:.0%} of the steps that the termination rule of {known} calls an end, the "
+                f"recorded episodes go on, so this rule is not used; DynamicsModel.termination = '{KNOWN}' uses it"
+            )
+            known = ""
         termination = KNOWN if known else LEARNED if rows.terminations.any() else NEVER
     model = model_class(
         shape[0], rows.actions.shape[1], **{**settings, "termination": termination, "device": device, "seed": seed}
@@ -427,6 +436,15 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         "env": env,
     }
     return model
+
+
+def share_that_goes_on(name: str, rows: TransitionTable) -> float:
+    """Return the share of the steps into a state where a rule ends episodes that were no recorded terminations."""
+    rule = find_rule(name, rows.observations.shape[1:])
+    starts = np.flatnonzero(rows.is_start)
+    assert rule is not None
+    ends = np.concatenate([rule.terminates(rows.observations[starts[some] + 1]) for some in blocks(starts)])
+    return float((rows.terminations[starts[ends], 0] == 0.0).mean()) if ends.any() else 0.0
 
 
 def save_model(model: DynamicsModel, file: Path, fit: ModelFit | None = None) -> None:

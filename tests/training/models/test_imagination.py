@@ -1,9 +1,11 @@
 """Algorithms that learn in a model: what they store, their limits, their buffers, and exact resume."""
 
+import contextlib
 import csv
 import functools
 import shutil
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -22,13 +24,13 @@ from offpcc.data.offline import read
 from offpcc.networks import Recurrent
 from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
-from offpcc.training.models.files import load_model
+from offpcc.training.models.files import build_model, load_model
 from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.training.models.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
 from offpcc.training.spec import model_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 VECTORS, ACTIONS = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 SMALL = (
@@ -486,6 +488,57 @@ def test_what_makes_imagined_steps_wrong_is_refused(binding, words, pendulum_fil
     monkeypatch.setattr(build, "get_model", lambda *given: pytest.fail("the model is trained first"))
     with pytest.raises(UserError, match=words):
         offpcc.build("pendulum-v0", "mopo", dataset=pendulum_file)
+
+
+@pytest.mark.parametrize(
+    ("algo", "bindings", "words"),
+    [
+        ("mopo", ["MOPO.clip_rewards = True"], "clip_rewards is True, but Imagination.penalty lowers"),
+        ("rmopo", ["Recurrent.use_previous_reward = True"], "use_previous_reward is True, but Imagination.penalty"),
+    ],
+)
+def test_what_would_hide_or_show_the_penalty_is_refused(algo, bindings, words, pendulum_file, monkeypatch):
+    offpcc.configure(None, "Imagination.penalty = 1.0", *bindings)
+    monkeypatch.setattr(build, "get_model", lambda *given: pytest.fail("the model is trained first"))
+    with pytest.raises(UserError, match=words):
+        offpcc.build("pendulum-v0", algo, dataset=pendulum_file)
+
+
+def healthy_steps(num_episodes=3, height=0.2):
+    """A Hopper that falls below 0.7 and goes on."""
+    rng = np.random.default_rng(0)
+    observations = rng.normal(0.0, 0.05, (60 * num_episodes, 11)).astype(np.float32)
+    observations[:, 0] = height
+    ends = np.arange(len(observations)) % 60 == 59
+    return offpcc.Dataset.from_arrays(
+        observations=observations,
+        actions=rng.uniform(-1, 1, (len(observations), 3)).astype(np.float32),
+        rewards=np.ones(len(observations), np.float32),
+        terminations=np.zeros(len(observations), bool),
+        truncations=ends,
+        name="hopper-medium-v2",
+    )
+
+
+@pytest.mark.parametrize(("height", "is_used"), [(1.25, True), (0.2, False)])
+def test_a_rule_that_recorded_episodes_contradict_is_not_used(height, is_used):
+    data = read(healthy_steps(height=height))
+    settings = {"hidden_dims": (4,), "num_members": 1, "num_elites": 1}
+    given = DynamicsModel, ["Hopper-v4"], torch.device("cpu"), 0
+    with contextlib.nullcontext() if is_used else pytest.warns(DataWarning, match="100% of the steps .* Hopper-v4"):
+        model = build_model(data, *given, settings)
+    assert (model.rule is not None) == is_used
+    assert build_model(data, *given, {**settings, "termination": "known"}).rule is not None
+
+
+def test_an_environment_of_a_function_may_not_have_the_rule_of_its_name():
+    def never_unhealthy():
+        return gymnasium.make("Hopper-v4", terminate_when_unhealthy=False)
+
+    offpcc.configure(None, "DynamicsModel.num_members = 2", "DynamicsModel.num_elites = 1")
+    for env, is_known in (("Hopper-v4", True), (never_unhealthy, False)):
+        learner = offpcc.build(env, "mbpo")
+        assert ("known rule" in learner.imagination.model.tell_termination()) == is_known
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
