@@ -302,7 +302,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--resume": {
         "action": "store_true",
         "help": "Continue from the last checkpoint of the run, exactly as if it had not stopped. If there is no such "
-        "run, start it.",
+        "run and --config is given, start it.",
     },
     "--retry": {"action": "store_true", "help": "Also train the runs that have failed again, from their checkpoints."},
     "--rollout_length": {

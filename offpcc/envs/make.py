@@ -410,6 +410,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
     if not isinstance(env, gymnasium.Env):
         raise UnsuitableEnvironment(
             f"{label} returned {format_value(env)}, which is not a gymnasium.Env; return an environment"
+            + (f"; if it is of the old gym, {OLD_GYM}" if hasattr(env, "reset") and hasattr(env, "step") else "")
         )
     if isinstance(env, KeptOpen):
         return env

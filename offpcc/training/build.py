@@ -108,8 +108,8 @@ def build(
         env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a function or
             a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each call has to make
             a new one. None to learn from a dataset without tests.
-        algo: a name in `ALGORITHMS`, or the name of a class with its own update that is registered with
-            `offpcc.configurable`, or this class.
+        algo: a name in `offpcc.algorithms.ALGORITHMS`, or the name of a class with its own update that is registered
+            with `offpcc.configurable`, or this class.
         seed: the seed of everything random. None draws one, and prints it.
         device: the device of the networks; "auto" for CUDA if it is available, else the CPU.
         threads: number of CPU threads of torch while this run is built and trained; then torch's own number holds

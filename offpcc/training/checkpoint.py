@@ -345,7 +345,7 @@ def load(
     if others := [name for name in algorithm or () if not name.endswith("lr")]:
         raise UserError(
             f"load(algorithm=...) takes learning rates, such as lr, but not {others[0]}: the other settings are those "
-            f"of the file; leave it out, or train a new learner, which can take the networks of a run by init=FOLDER"
+            f"of the file; leave it out, or train a new run with the networks of another, by RunSpec.make(init=FOLDER)"
         )
     path = as_path(file, "file", is_file=True)
     if path.is_dir():

@@ -271,7 +271,7 @@ class RunSpec:
             env: a Gymnasium id, or a D4RL name such as "hopper-medium-v2", which also selects the dataset. Or a
                 function or a class that makes the environment, such as ``lambda: gymnasium.make("Pendulum-v1")``: each
                 call has to make a new one. None to learn from a dataset without tests.
-            algo: a name in `ALGORITHMS`, or a registered class with its own update, or its name.
+            algo: a name in `offpcc.algorithms.ALGORITHMS`, or a registered class with its own update, or its name.
             seed: see `RunSpec`, likewise all others. None draws one, and prints it.
             device: see `RunSpec`.
             threads: see `RunSpec`.
