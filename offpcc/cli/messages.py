@@ -170,14 +170,14 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
     else:
         longer = command(options, folder, options.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
         told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
-    published = published_settings(options)
-    return (
-        f"no --config is given, so these are the defaults for {kind}: {file}\n"
-        f"  to change them, copy that file and name the copy with --config\n"
-        f"{'  ' if published else ''}{published}"
-        f"  `offpcc params {options.algo}` explains all names\n"
-        f"  {told}"
+    lines = (
+        f"no --config is given, so these are the defaults for {kind}: {file}",
+        "to change them, copy that file and name the copy with --config",
+        published_settings(options),
+        f"`offpcc params {options.algo}` explains all names",
+        told,
     )
+    return "\n  ".join(filter(None, lines))
 
 
 def default_config(options: TrainOptions) -> tuple[Path, str]:
@@ -195,7 +195,7 @@ def default_config(options: TrainOptions) -> tuple[Path, str]:
 
 
 def published_settings(options: TrainOptions) -> str:
-    """Return a line that names the config with published settings for such a run; "" if there is none."""
+    """Return a hint at the config with published settings for such a run; "" if there is none."""
     entry = TABLE.get(options.algo)
     env, dataset = resolve_env_and_dataset(options.env, options.dataset)
     if entry is None:
@@ -204,11 +204,13 @@ def published_settings(options: TrainOptions) -> str:
         name = f"atari_{entry.algorithm}"
         if entry.memory and entry.algorithm != "r2d2":
             name = "atari_memory" if dataset is None else "atari_data_memory"
-        return f"for Atari games, use --config configs/discrete/{name}.gin\n"
+        elif dataset is not None and not entry.cls.is_offline:
+            name = "atari_data"
+        return f"for Atari games, use --config configs/discrete/{name}.gin"
     file = CONFIGS / "algorithms" / f"{entry.algorithm}.gin"
     is_whole = file.exists() and "include" in file.read_text()  # the others have the algorithm's own settings only
     if dataset is not None and not entry.images and is_whole:
-        return f"for the settings of its paper, use --config configs/algorithms/{entry.algorithm}.gin\n"
+        return f"for the settings of its paper, use --config configs/algorithms/{entry.algorithm}.gin"
     return ""
 
 

@@ -66,6 +66,7 @@ PONG = "PongNoFrameskip-v4"
         ("cr2d2", PONG, None, "discrete/atari_r2d2.gin"),
         ("cdcql", PONG, "d.hdf5", "discrete/atari_dcql.gin"),
         ("crdcql", PONG, "d.hdf5", "discrete/atari_data_memory.gin"),
+        ("cqrdqn", PONG, "d.hdf5", "discrete/atari_data.gin"),
         ("iql", "pendulum-v0", "d.hdf5", "algorithms/iql.gin"),
         ("riql", "hopper-medium-v2", None, "algorithms/iql.gin"),
         ("ciql", "pendulum-img-v0", "d.hdf5", None),
@@ -76,7 +77,7 @@ PONG = "PongNoFrameskip-v4"
 )
 def test_published_settings_are_named(algo, env, dataset, config):
     told = published_settings(TrainOptions(algo, env=env, dataset=dataset))
-    assert told.endswith(f" --config configs/{config}\n" if config else "") and bool(told) == bool(config)
+    assert told.endswith(f" --config configs/{config}" if config else "") and bool(told) == bool(config)
     assert config is None or loading.load_gin_config(str(CONFIGS / config), [])
 
 

@@ -415,10 +415,10 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
     known = next((name for name in names if name and find_rule(name, shape) is not None), "")
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
-        if known and (share := share_that_goes_on(known, rows)) > MOST_CONTRADICTING:
+        if known and (share := contradicting_share(known, rows)) > MOST_CONTRADICTING:
             warn_of_data(
-                f"{data.name}: after {share:.0%} of the steps that the termination rule of {known} calls an end, the "
-                f"recorded episodes go on, so this rule is not used; DynamicsModel.termination = '{KNOWN}' uses it"
+                f"{data.name}: {share:.0%} of the steps at which the termination rule of {known} ends an episode are "
+                f"no recorded terminations, so this rule is not used; DynamicsModel.termination = '{KNOWN}' uses it"
             )
             known = ""
         termination = KNOWN if known else LEARNED if rows.terminations.any() else NEVER
@@ -438,8 +438,8 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
     return model
 
 
-def share_that_goes_on(name: str, rows: TransitionTable) -> float:
-    """Return the share of the steps into a state where a rule ends episodes that were no recorded terminations."""
+def contradicting_share(name: str, rows: TransitionTable) -> float:
+    """Return the share of the steps at which a rule ends an episode that are no recorded terminations."""
     rule = find_rule(name, rows.observations.shape[1:])
     starts = np.flatnonzero(rows.is_start)
     assert rule is not None
