@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,7 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.recorded_observations import transform_observations
-from offpcc.envs.wrapper_chain import levels, name_of
+from offpcc.envs.wrapper_chain import levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
@@ -122,12 +123,25 @@ def _task_word(name: str) -> str:
     return next((word for word in words if word not in FAMILIES), "")
 
 
-def match_states_and_wrappers(data: Dataset, state_key: str | None) -> tuple[Dataset, list[str] | None]:
-    """Return the data, without states if `state_key` is None, and the wrappers they were seen through, if known."""
+def match_states_and_wrappers(
+    data: Dataset, env: gymnasium.Env[Any, Any] | None, state: str | None = None
+) -> tuple[Dataset, list[str] | None]:
+    """Return the data, without states if the agent has none, and the wrappers they were seen through, if known.
+
+    The state of the environment counts, or else `state`: see ``make.state``. An entry that only critics saw is an
+    ordinary one if the environment shows it to the agent.
+    """
+    seen = None if env is None else env.observation_space
+    state_key = state if env is None else getattr(seen, "state_key", None)
     wrappers, space = recorded_wrappers(data.metadata, data.name), data.observation_space
     if wrappers and data.stacks is not None:  # which may show fewer frames than recorded, see `match_frame_stack`
         number = data.stacks.depth
         wrappers = [*wrappers[:-1], *([f"Concatenate(num={number})"] if number > 1 else [])]
+    if env is not None and isinstance(seen, PackedDict) and space is not None and space.is_like(seen):
+        packing = next((one for one in observation_wrappers(env) if one.startswith(PACKING[:2])), None)
+        if wrappers is not None and packing is not None:
+            wrappers = [packing if one.startswith(PACKING[:2]) else one for one in wrappers]
+        return replace(data, observation_space=seen), wrappers
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING[1:])]
@@ -206,7 +220,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     if data.discrete_actions:
         fine = "its actions are discrete, as the recorded ones are"
     try:
-        data, wrappers = match_states_and_wrappers(data, getattr(env.observation_space, "state_key", None))
+        data, wrappers = match_states_and_wrappers(data, env)
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
         _, seen = _first_episode(data, env, wrappers)
     except UserError as error:
@@ -223,7 +237,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
 
 def count_hidden(data: Dataset, env: gymnasium.Env[Any, Any]) -> int:
     """Return how many numbers of recorded vectors that change in the first episode the environment hides."""
-    data, wrappers = match_states_and_wrappers(data, getattr(env.observation_space, "state_key", None))
+    data, wrappers = match_states_and_wrappers(data, env)
     recorded, seen = _first_episode(data, env, wrappers)
     if recorded is None or seen is None:
         return 0

@@ -50,6 +50,7 @@ from offpcc.data.datasets.frame_stacks import (
 )
 from offpcc.data.datasets.metadata import (
     ACTION_KEYS,
+    STATE_KEY,
     Notice,
     action_range,
     infos_of_steps,
@@ -57,6 +58,7 @@ from offpcc.data.datasets.metadata import (
     recorded_in,
     recorded_wrappers,
     small_value,
+    state_key,
 )
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_output, write_recording
@@ -350,6 +352,8 @@ class Dataset:
         unread = name_unread(columns, found)
         join_states(columns, name)
         space: PackedDict | None = getattr(columns["observations"], "space", None)
+        if space is not None and (key := state_key(metadata, name)) in space.entries:
+            space = PackedDict(space.dict_space, key)
         integers: list[str] = getattr(columns["observations"], "integers", [])
         if hasattr(columns.get("next_observations", columns["observations"]), "space") != (space is not None):
             raise UserError(
@@ -1032,8 +1036,10 @@ def save_dataset(data: Dataset, file: Path) -> None:
             yield Episode(observations, data.actions[steps], data.rewards[steps], ending)
 
     settings = {"offpcc": __version__, **_plain_metadata(data)}
-    for name in (NUM_WHOLE, FRAME_STACK):  # the file has whole stacks
+    for name in (NUM_WHOLE, FRAME_STACK, STATE_KEY):  # the file has whole stacks
         settings.pop(name, None)
+    if data.observation_space is not None and data.observation_space.state_key is not None:
+        settings[STATE_KEY] = data.observation_space.state_key
     if data.action_range is not None:
         low, high = (np.asarray(bound, np.float32).reshape(-1).tolist() for bound in data.action_range)
         settings |= {"action_low": low, "action_high": high}

@@ -16,6 +16,7 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.utils.errors import UserError
 
 ACTION_KEYS = ("action_low", "action_high")
+STATE_KEY = "state"  # the entry of Dict observations that only critics see; see `make.state`
 MOST_BYTES = 2**16  # the largest entry
 SHOWN = 80  # the most characters of a wrong value in a message
 
@@ -98,6 +99,11 @@ def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | No
     if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
         raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, not an environment's specification with an id")
     return str(spec["id"])
+
+
+def state_key(metadata: Mapping[str, Any], name: str) -> str | None:
+    """Return the key of the entry of Dict observations that only critics see, in a recording by offpcc; else None."""
+    return read_metadata_text(metadata, STATE_KEY, name) if "offpcc" in metadata else None
 
 
 def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:

@@ -15,7 +15,7 @@ from offpcc.core import entries_of
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.files import DAMAGE, check_declared, declared_bytes, names_in, own_item
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.metadata import Notice, num_whole_episodes
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
@@ -106,6 +106,8 @@ def read_minari(name: str) -> Dataset:
         )
     except READING as error:
         raise UserError(f"{label} cannot be read ({error}); {AGAIN}") from None
+    if (num_whole := num_whole_episodes(dataset.metadata, label)) is not None:
+        dataset = replace(dataset, is_whole=np.arange(dataset.num_episodes) < num_whole)
     notices = [Notice("remark", GOES_ON)] if "antmaze" in name else []
     if isinstance(observation_space, spaces.Dict) and not packs:
         joined = ", ".join(observation_space.spaces)

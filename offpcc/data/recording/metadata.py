@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from offpcc.data.datasets.frame_stacks import FRAME_STACK
+from offpcc.data.datasets.metadata import STATE_KEY
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS
 from offpcc.envs.make import simulator_version
 from offpcc.envs.wrapper_chain import observation_wrappers
@@ -20,7 +21,8 @@ from offpcc.utils.version import __version__
 
 # A resume may change these. The results may then differ by rounding. The recording lists all values.
 LISTED = ("offpcc", "simulator", "device", "threads")
-NOT_COMPARED = ("actor",)  # only a name; `actor_sha256` identifies the actor
+# `actor` is only a name, and `actor_sha256` identifies the actor. `make.state`, in `CONFIG`, gives the key of the state.
+NOT_COMPARED = ("actor", STATE_KEY)
 CONFIG = "config"  # gin's bindings; another version of offpcc may have more of them
 THEN = ", then "
 
@@ -39,6 +41,7 @@ def settings_of_recording(env: gymnasium.Env[Any, Any], metadata: Mapping[str, A
         NUM_ACTIONS: int(actions.n) if isinstance(actions, Discrete) else None,
         "seen_through": json.dumps(observation_wrappers(env)),
         FRAME_STACK: number if (number := stored_stack(env)) > 1 else None,
+        STATE_KEY: getattr(env.observation_space, "state_key", None),
         **metadata,
     }
     return {name: value for name, value in settings.items() if value is not None}

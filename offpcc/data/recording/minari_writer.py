@@ -16,7 +16,8 @@ from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.frame_stacks import FRAME_STACK
 from offpcc.data.datasets.minari import RECORDED_BY, ROOT, datasets_folder
-from offpcc.data.recording.hdf5_writer import batches, read_episodes, read_finished
+from offpcc.data.recording.episode_log import Ending
+from offpcc.data.recording.hdf5_writer import NUM_WHOLE, batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
 from offpcc.envs.wrappers import UnitAction, raw_actions
 from offpcc.utils.errors import UserError, first_line
@@ -78,9 +79,11 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
     from minari.data_collector import EpisodeBuffer
 
     dataset: Any = None
+    num_whole = 0
     space = env.observation_space if isinstance(env.observation_space, PackedDict) else None
     is_discrete = isinstance(raw_actions(env), Discrete)
-    stack = int(read_finished(file)[0].get(FRAME_STACK, 1))  # joined recordings have whole stacks
+    settings, _ = read_finished(file)
+    stack = int(settings.pop(FRAME_STACK, 1))  # joined recordings, and Minari's, have whole stacks
     seeds = map(reset_seed, itertools.count())
     for episodes in batches(read_episodes(file), BLOCK_BYTES):
         buffers = [
@@ -99,6 +102,9 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
             dataset = minari.create_dataset_from_buffers(name, buffers, **_metadata(file, env))
         else:
             dataset.update_dataset_from_buffer(buffers)
+        num_whole += sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
+    if dataset is not None:  # what our own files say of themselves: `load_dataset` reads both alike
+        dataset.storage.update_metadata({**settings, NUM_WHOLE: num_whole})
 
 
 def _recorded_space(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any]:

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from collected import ENV, left, run, unit_actions
 
+from offpcc.data import offline
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording import minari_writer
+from offpcc.envs.make import make
 from offpcc.training.collect import Seeds
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -58,6 +60,7 @@ def assert_alike(one, other):
     assert one.stops.tolist() == other.stops.tolist()
     for name in ("observations", "rewards", "terminations", "truncations", "final_observations", "last_is_transition"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert one.is_whole.tolist() == other.is_whole.tolist()
     assert unit_actions(one) == pytest.approx(unit_actions(other), abs=1e-6)
 
 
@@ -163,3 +166,27 @@ def test_dict_observations_that_offpcc_recorded_fit_their_environment(minari, he
     assert data.observation_space is not None and np.array_equal(data.observations, file.observations)
     code, out, err = launch("check", *task, "--dataset", "minari:goals/random-v0")
     assert code == 0 and "sees the Dict that was recorded" in out, (out, err)
+
+
+def test_an_entry_for_critics_alone_stays_hidden_from_the_agent(minari, here, launch):
+    (here / "goals.py").write_text(GOALS)
+    sys.modules.pop("goals", None)
+    task = "--import", "goals", "--env", "goals-v0"
+    recording = "--actor", "random", "--steps", 60, "--out", "goals.hdf5", "--minari", "goals/random-v0"
+    assert launch("collect", *task, *recording, "--gin", "make.state = 'goal'")[0] == 0
+    load_dataset("goals.hdf5").save("again.hdf5")
+    for source in ("goals.hdf5", "minari:goals/random-v0", "again.hdf5"):
+        data = load_dataset(source)
+        assert data.observation_space.state_key == "goal", source
+        without = data.without_states()
+        assert list(without.observation_space.entries) == ["place"], source
+        assert offline.read(source).rows.observations.shape[1] == 8, source  # two numbers of four bytes
+        assert offline.read(source, state="goal").rows.observations.shape[1] == 12, source
+        with make("goals-v0", scale_actions=True) as env:  # an environment without make.state shows all entries
+            assert offline.read(source, env).packed == env.observation_space, source
+    assert launch("collect", *task, *recording[:-3], "plain.hdf5")[0] == 0
+    for source in ("goals.hdf5", "plain.hdf5"):
+        with make("goals-v0", scale_actions=True, state="goal") as env:
+            assert offline.read(source, env).packed.state_key == "goal", source
+    without.save("without.hdf5")
+    assert load_dataset("without.hdf5").observation_space.state_key is None
