@@ -43,7 +43,7 @@ from offpcc.networks import Recurrent
 from offpcc.networks.sequences import reads_previous
 from offpcc.training.callbacks import as_callback
 from offpcc.training.evaluation import Evaluation, MakeAnyEnv
-from offpcc.training.experiment import ActionSpace, Experiment
+from offpcc.training.experiment import ActionSpace, Experiment, check_savable
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.metrics import Loop
@@ -267,11 +267,11 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
         )
 
 
-def _warn_unless_savable(algorithm: ActorCritic) -> None:
-    if not hasattr(algorithm, "actor_file"):
-        return
+def _warn_unless_savable(algorithm: Any, spec: RunSpec) -> None:
     try:
-        algorithm.actor_file()
+        check_savable(spec, type(algorithm))
+        if hasattr(algorithm, "actor_file"):
+            algorithm.actor_file()
     except UserError as error:
         warn_of_data(f"the agent can learn, but not be saved: {error.message}")
 
@@ -283,7 +283,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     task = _task_of(spec, data)
     algorithm = _build_algorithm(spec, task, data)
     if check is None:  # else it raises
-        _warn_unless_savable(algorithm)
+        _warn_unless_savable(algorithm, spec)
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))

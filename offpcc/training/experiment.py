@@ -338,7 +338,7 @@ class Experiment:
             raise UserError(
                 "only a learner of offpcc.build, or of a constructor such as offpcc.SAC, can be saved as a whole"
             )
-        loading.check_bindings_writable(spec.given)
+        check_savable(spec, type(self.algorithm))
         with torch_settings(spec.device, spec.threads):
             state = self.state_dict()
         content_of: Any = self.buffer
@@ -366,7 +366,7 @@ class Experiment:
                 "seed": spec.seed,
                 "threads": spec.threads,
                 "algorithm": _as_plain_data(type(self.algorithm).__name__, {**spec.algorithm, **spec.memory}),
-                "buffer": _as_plain_data(type(self.buffer).__name__, spec.buffer),
+                "buffer": _as_plain_data("buffer", spec.buffer),
                 "environments": {
                     name.removeprefix("environments."): value
                     for name, value in spec.given.items()
@@ -437,6 +437,13 @@ def _build_logger(make_logger: Callable[[Path | None], Any]) -> Any:
             f"build.loggers: {name} cannot be built: {format_error(error)}; a logger takes one argument, the folder of "
             f"the run or None"
         ) from error
+
+
+def check_savable(spec: RunSpec, algorithm_class: type[Any]) -> None:
+    """Raise if a setting of a learner cannot be written into its file."""
+    loading.check_bindings_writable(spec.given)
+    _as_plain_data(algorithm_class.__name__, {**spec.algorithm, **spec.memory})
+    _as_plain_data("buffer", spec.buffer)
 
 
 def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

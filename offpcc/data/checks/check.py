@@ -71,6 +71,7 @@ NOTICES = {
     "no next observations": ("jumps", NOTE, "fine; record next_observations to keep these steps"),
     "no time limits": ("ends", WARNING, MARK_ENDS),
     "time limit": ("ends", NOTE, ""),
+    "both ends": ("ends", WARNING, ""),
     "single steps": ("ends", WARNING, SINGLE_STEPS),
     "resets": ("resets", NOTE, f"fine; to keep these steps, {BEFORE_RESET}"),
     "rewards": ("rewards", NOTE, "fine if they were recorded through the same wrapper"),

@@ -366,6 +366,8 @@ class Dataset:
         terminations = read_flags(columns.pop("terminations"), f"{name}: terminations")
         flags = columns.pop("truncations", None)
         truncations = time_limits(terminations, limit) if flags is None else read_flags(flags, f"{name}: truncations")
+        num_cut = int(truncations.sum())
+        are_copies = num_cut > 0 and bool(terminations[truncations].all())
         is_end = terminations | truncations
         of_ends = bytes_of_ends(columns["observations"], int(is_end.sum()) + 1)
         check_room(needed + of_ends, f"{name}: {num_steps:,} steps, and the last observations of episodes,")
@@ -415,6 +417,13 @@ class Dataset:
                 text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
             kind = "time limit" if limit else "no time limits"
             notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
+        if are_copies:
+            text = (
+                f"all {num_cut:,} truncations are terminations, too, and agents take them as these, without a "
+                f"bootstrapped value; if time limits cut these episodes, set their terminations to False, as by "
+                f"dones & ~timeouts"
+            )
+            notices.append(Notice("both ends", text))
         if len(observations) == (~last.is_transition).sum():
             raise SpoiledData(
                 f"{name}: every episode is cut after one step, and the next observations of these steps are unknown; "

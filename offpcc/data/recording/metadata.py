@@ -21,7 +21,7 @@ from offpcc.utils.version import __version__
 
 # A resume may change these. The results may then differ by rounding. The recording lists all values.
 LISTED = ("offpcc", "simulator", "device", "threads")
-# `actor` is only a name, and `actor_sha256` identifies the actor. `make.state`, in `CONFIG`, gives the key of the state.
+# `actor` is only a name: `actor_sha256` identifies the actor. `make.state`, in `CONFIG`, gives the key of the state.
 NOT_COMPARED = ("actor", STATE_KEY)
 CONFIG = "config"  # gin's bindings; another version of offpcc may have more of them
 THEN = ", then "

@@ -467,3 +467,21 @@ def test_episodes_of_one_step_may_repeat_their_observation():
         max_episode_steps=1,
     )
     assert data.lengths.tolist() == [1] * 20
+
+
+def test_truncations_that_are_all_terminations_get_a_notice():
+    """stable-baselines3's `dones` hold the time limits, which its `timeouts` name again."""
+    dones, timeouts = np.zeros((2, 40), np.bool_)
+    dones[9::10] = timeouts[[9, 29]] = True
+    rng = np.random.default_rng(0)
+    given = {"observations": rng.normal(size=(40, 3)), "actions": rng.normal(size=(40, 1)), "rewards": np.ones(40)}
+    given["next_observations"] = given["observations"] + 1.0
+
+    def kinds(terminations):
+        data = Dataset.from_arrays(**given, terminations=terminations, truncations=timeouts)
+        return [kind for kind, _ in data.notices]
+
+    assert "both ends" in kinds(dones)
+    assert "both ends" not in kinds(dones & ~timeouts)
+    dones[29] = False  # one end by a time limit alone: the flags are not copies
+    assert "both ends" not in kinds(dones)
