@@ -45,7 +45,7 @@ from offpcc.data.datasets.columns import (
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load_dataset
-from offpcc.data.datasets.metadata import Notice, recorded_in
+from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
@@ -67,7 +67,7 @@ class OfflineDataset:
         num_transitions: number of transitions in `rows`.
         num_episodes: number of episodes in `rows`.
         mean_return: mean undiscounted return, as recorded, of whole episodes, or of all if none is whole.
-        has_ends: whether any episode in the data has a recorded end.
+        has_ends: whether the ends of episodes are known: one is recorded, or offpcc made the recording.
         recorded_in: the environment's name, if the data has it.
         return_range: gin's dataset.return_range: the scaled difference of the largest and the smallest return.
         reward_scale: factor on rewards that gives this difference.
@@ -356,7 +356,7 @@ def _facts(
         "name": data.name,
         "source": data.source,
         "mean_return": float(data.whole_returns.mean()),
-        "has_ends": bool((data.is_whole & (data.terminations | data.truncations)[data.stops - 1]).any()),
+        "has_ends": has_known_ends(data),
         "recorded_in": recorded_in(data.metadata, data.name),
         "is_shuffled": data.is_shuffled,
         "fingerprint": _hash([*_parts_of(data), data.actions, data.rewards, data.terminations, data.stops]),
@@ -366,6 +366,15 @@ def _facts(
         "action_range": None if data.discrete_actions else bounds if data.action_range is None else data.action_range,
         "discrete": discrete,
     }
+
+
+def has_known_ends(data: Dataset) -> bool:
+    """Check whether the data say where episodes end.
+
+    A recording of offpcc does, also if its own end cut all its episodes. The wrappers in its metadata identify it.
+    """
+    is_marked = data.is_whole & (data.terminations | data.truncations)[data.stops - 1]
+    return bool(is_marked.any()) or recorded_wrappers(data.metadata, data.name) is not None
 
 
 def _parts_of(data: Dataset) -> list[Array]:

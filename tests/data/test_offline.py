@@ -879,3 +879,12 @@ def test_constant_numbers_that_the_agent_sees_are_warned_of():
         offpcc.configure(None, 'make.state = "state"')
         build(None, "iql", dataset=data, algorithm=TINY)
     assert caught and not any("constant in the data" in str(one.message) for one in caught)
+
+
+def test_a_recording_of_cut_episodes_is_enough_for_memory(tmp_path, launch):
+    file = tmp_path / "cut.hdf5"
+    assert launch("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", 60, "--out", file)[0] == 0
+    data = load_dataset(file)
+    assert data.is_whole.tolist() == [False]
+    learner = build("pendulum-v0", "rbc", dataset=data, algorithm=TINY)
+    assert learner.buffer.num_transitions == 60
