@@ -1,19 +1,15 @@
 """Files of tensors: written atomically, with a checksum, and read without executing code.
 
 The files are torch archives, which `torch.load` also reads. The seal is the comment of the archive: a word, then the
-BLAKE2b digest of all bytes before it. torch does not check the archive's own checksums.
+BLAKE2b digest of all bytes before it. torch does not check the archive's own checksums. Nothing in a file is executed,
+but a file that somebody made to waste memory may do so.
 """
 
 import hashlib
 import io
-import math
 import os
 import pickle
-import pickletools
 import struct
-import zipfile
-from collections import OrderedDict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +24,6 @@ from offpcc.utils.system import available_bytes
 DIGEST_BYTES = 16
 WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
-PICKLE = "data.pkl"  # part of an archive: plain data, and the layout of the tensors in the other parts
-PROTOCOL = 2  # pickle protocol of torch
-MOST_SHARED = 16  # tensors may share storage; their total size may be this many times the stored size
-NUMBER_BYTES = {  # bytes per number, by torch's name of the storage type
-    **dict.fromkeys(("torch.ByteStorage", "torch.CharStorage", "torch.BoolStorage", "torch.storage.UntypedStorage"), 1),
-    **dict.fromkeys(("torch.ShortStorage", "torch.HalfStorage", "torch.BFloat16Storage"), 2),
-    **dict.fromkeys(("torch.IntStorage", "torch.FloatStorage"), 4),
-    **dict.fromkeys(("torch.LongStorage", "torch.DoubleStorage", "torch.ComplexFloatStorage"), 8),
-    "torch.ComplexDoubleStorage": 16,
-}
-PLAIN = {  # other names that a pickle may use; not bytearray, for example, which could request any size
-    "collections.OrderedDict": OrderedDict,
-    **dict.fromkeys(("builtins.set", "__builtin__.set"), set),
-    **dict.fromkeys(("builtins.complex", "__builtin__.complex"), complex),
-    **dict.fromkeys(("torch.Size", "torch.device", "_codecs.encode"), lambda *arguments: arguments),
-}
 READERS = {  # what reads a file, by its kind
     "actor": "offpcc.Agent.load reads it",
     "checkpoint": "offpcc.fit and --resume go on with its run",
@@ -97,15 +77,7 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         is_sealed = data[-SEAL_BYTES:].startswith(WORD)
         if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
             raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            parts = archive.infolist()
-            if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-                raise ValueError("it is compressed")  # and could grow a thousand times
-            if sum(part.file_size for part in parts) > len(data):
-                raise ValueError("it declares more than it holds")
-            _check_pickle(archive)
-            copied = _copied(archive)
-        content = torch.load(copied, map_location="cpu", weights_only=True)
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         found, version = content["kind"], content["format"]
     except MemoryError as error:
         raise _too_large(file) from error
@@ -129,73 +101,6 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
     if needs_seal and not is_sealed:
         raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
     return content  # type: ignore[no-any-return]
-
-
-class _Declared(pickle.Unpickler):
-    """Unpickler that creates no tensor, but checks the declared size of each against the archive's parts."""
-
-    def __init__(self, data: bytes, sizes: Mapping[str, int], root: str) -> None:
-        super().__init__(io.BytesIO(data))
-        self._sizes, self._root = sizes, root  # bytes of each part, and the prefix of their names
-        self.stored: dict[str, int] = {}  # number of elements in each part
-        self.shown = 0  # number of elements in all tensors together
-
-    def find_class(self, module: str, name: str) -> Any:
-        named = f"{module}.{name}"
-        if named in ("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"):
-            return self._tensor
-        if named == "torch._utils._rebuild_parameter":
-            return lambda tensor, *_: tensor
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return named
-        known = {**NUMBER_BYTES, **PLAIN}
-        if named not in known:
-            raise ValueError(f"it names {named}")
-        return known[named]
-
-    def persistent_load(self, pid: Any) -> int:
-        match pid:
-            case ("storage", int(num_bytes), str(key), _, int(numbers)):
-                if numbers < 0 or numbers * num_bytes != self._sizes[f"{self._root}data/{key}"]:
-                    raise ValueError(f"it declares {numbers:,} numbers in a part of another size")
-                self.stored[key] = numbers
-                return numbers
-        raise ValueError("it refers to data that does not belong to a tensor")
-
-    def _tensor(self, stored: int, offset: int, size: tuple[int, ...], *_: Any) -> None:
-        numbers = math.prod(size)
-        if numbers > stored:
-            raise ValueError(f"it declares a tensor of {numbers:,} numbers, but stores {stored:,}")
-        self.shown += numbers
-
-
-def _check_pickle(archive: zipfile.ZipFile) -> None:
-    """Raise an exception of any type if an archive has no pickle, or its tensors would be larger than the archive."""
-    sizes = {part.filename: part.file_size for part in archive.infolist()}
-    name, *others = [name for name in sizes if name.endswith(f"/{PICKLE}")] or [PICKLE]
-    if others or len(sizes) < len(archive.infolist()):
-        raise ValueError("two of its parts have the same name")
-    data = archive.read(name)
-    for opcode, argument, _ in pickletools.genops(data):
-        # PUT n makes the unpickler allocate n memo slots.
-        if opcode.proto > PROTOCOL or (opcode.name.endswith("PUT") and int(argument or 0) > len(data)):
-            raise ValueError(f"its pickle has a {opcode.name}")
-    declared = _Declared(data, sizes, name.removesuffix(PICKLE))
-    declared.load()
-    if declared.shown > MOST_SHARED * sum(declared.stored.values()):
-        raise ValueError(
-            f"it declares tensors of {declared.shown:,} numbers, but stores {sum(declared.stored.values()):,}"
-        )
-
-
-def _copied(archive: zipfile.ZipFile) -> io.BytesIO:
-    """Copy an archive, so that torch reads exactly the parts that were checked; another reader may see other parts."""
-    copied = io.BytesIO()
-    with zipfile.ZipFile(copied, "w") as copy:
-        for part in archive.infolist():
-            copy.writestr(zipfile.ZipInfo(part.filename), archive.read(part))
-    copied.seek(0)
-    return copied
 
 
 def _read(file: Path) -> bytes:

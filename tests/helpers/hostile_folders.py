@@ -20,7 +20,6 @@ from offpcc.utils.tensor_files import _sealed
 
 MARKER = "executed"
 CODE = f"from pathlib import Path\nPath({MARKER!r}).touch()\n"  # in the working directory
-HUGE = 2**27
 OPTIONAL = ("botocore", "isal", "lz4", "snappy", "tensorflow", "wandb", "zstandard")  # looked for if not installed
 
 
@@ -162,78 +161,14 @@ def parts_of(content):
         return {item.filename: file.read(item) for item in file.infolist()}
 
 
-def with_pickle(data):
-    """An archive whose pickle is this one."""
-    return lambda good: archive([(n, data if n.endswith("data.pkl") else p) for n, p in parts_of(good).items()])
-
-
-def asked_for(named, size=HUGE):
-    """A dictionary in which something that torch lets by is called with a number."""
-    call = b"c" + named.encode() + b"\n" + b"J" + size.to_bytes(4, "little") + b"\x85R"
-
-    def write(good):
-        data = pickle.dumps({name: good[name] for name in ("kind", "format")}, 2)
-        return with_pickle(data[:-1] + b"X\x01\x00\x00\x00x" + call + b"s.")(good)
-
-    return write
-
-
-def bigger(good):
-    """The part of a tensor is declared larger than it is, so that what lies behind it in memory would be read."""
-    parts = parts_of(good | {"x": torch.arange(7, dtype=torch.float64)})
-    name = next(name for name in parts if name.endswith("data.pkl"))
-    number = b"J" + (2**20).to_bytes(4, "little")
-    parts[name] = parts[name].replace(b"K\x07t", number + b"t").replace(b"K\x07\x85", number + b"\x85")
-    return archive(parts.items())
-
-
-def saved(**more):
-    def write(good):
-        stream = io.BytesIO()
-        torch.save(good | more, stream)
-        return stream.getvalue()
-
-    return write
-
-
-def hidden(good):
-    """Two lists of contents, of which readers take different ones: the one that torch takes is of compressed parts."""
-    inner = io.BytesIO()
-    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, part in parts_of(good | {"x": torch.zeros(HUGE // 4)}).items():
-            file.writestr(name, part)
-    bad, nice = inner.getvalue(), bytearray(archive(parts_of(good).items()))
-    end = bad.rindex(b"PK\x05\x06")
-    nice[-6:-2] = bad[end + 16 : end + 20]  # where the list of contents is, as torch reads it
-    return bad[:end] + bytes(nice)
-
-
-def doubled(good):
-    parts = list(parts_of(good).items())
-    return archive([*parts, *(part for part in parts if part[0].endswith("data.pkl"))])
+def with_code(good):
+    parts = parts_of(good)
+    code = pickle.dumps(good | {"x": Malicious()}, 2)
+    return archive([(name, code if name.endswith("data.pkl") else part) for name, part in parts.items()])
 
 
 def elsewhere(good):
     return archive([(f"../../victim/{name}", part) for name, part in parts_of(good).items()])
-
-
-VIEWS = torch.arange(10_000.0)
-TENSORS = {
-    "bytearray": asked_for("builtins\nbytearray"),
-    "bytearray of Python 2": asked_for("__builtin__\nbytearray"),
-    "tensor by its class": asked_for("torch\nFloatTensor"),
-    "storage": asked_for("torch.storage\nUntypedStorage"),
-    "larger than its part": bigger,
-    "spread out": saved(x=torch.zeros(1).expand(HUGE)),
-    "many views": saved(x=[VIEWS[:] for _ in range(1000)]),
-    "no numbers": saved(x=torch.empty(HUGE, device="meta")),
-    "sparse": saved(x=torch.sparse_coo_tensor([[0]], [1.0], (HUGE,), check_invariants=True)),
-    "places of a memo": with_pickle(b"\x80\x02}r\xff\xff\xff\x7f."),
-    "later protocol": with_pickle(b"\x80\x05\x96" + HUGE.to_bytes(8, "little") + b"."),
-    "code": lambda good: with_pickle(pickle.dumps(good | {"x": Malicious()}, 2))({}),
-    "two lists of contents": hidden,
-    "two of one name": doubled,
-}
 
 
 def tensors(write):
@@ -247,10 +182,7 @@ def tensors(write):
 
 
 ARCHIVES = {
-    **{
-        f"tensors: {name}": (tensors(write), {"evaluate": ["actor_best.pt"], "resume": ["checkpoint.pt"]})
-        for name, write in TENSORS.items()
-    },
+    "tensors: code": (tensors(with_code), {"evaluate": ["actor_best.pt"], "resume": ["checkpoint.pt"]}),
     "tensors: parts elsewhere": (tensors(elsewhere), {}),
 }
 

@@ -1,6 +1,4 @@
-import io
 import os
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -78,7 +76,7 @@ def test_what_is_something_else_is_refused(tmp_path):
     for content, words in (
         (b"", "is no thing of offpcc, or is damaged"),
         (b"PK\x03\x04" + bytes(100), "is no thing of offpcc, or is damaged"),
-        (b"GIF89a" + bytes(9), "is no thing of offpcc, or is damaged (File is not a zip file); give the right file"),
+        (b"GIF89a" + bytes(9), "is no thing of offpcc, or is damaged; give the right file"),
     ):
         (tmp_path / "thing.pt").write_bytes(content)
         assert words in refusal(tmp_path / "thing.pt")
@@ -102,12 +100,3 @@ def test_where_memory_runs_out_while_a_file_is_read_that_is_told(tmp_path, monke
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, run_out)
             assert "more than the free memory" in refusal(file)
-
-
-def test_an_archive_that_declares_more_than_it_holds_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(2**24))
-    (tmp_path / "thing.pt").write_bytes(stream.getvalue())
-    monkeypatch.setattr(torch, "load", lambda *args, **kwargs: pytest.fail("it was unpacked"))
-    assert "it is compressed" in refusal(tmp_path / "thing.pt")
