@@ -27,7 +27,6 @@ from offpcc.utils.paths import shown
 NUM_EPISODES, COLUMNS = "num_episodes", "columns"
 OLD_NUM_EPISODES = "total_size"  # of version 2.0 of the files
 ALL_ENDS = "episode_terminals"  # of d3rlpy 1
-SINGLE_BYTES = 64  # the most bytes of a single value
 AGAIN = "write it again by ReplayBuffer.dump of d3rlpy, or fetch it again"
 BEFORE_VERSIONS = (
     "d3rlpy before 1.1 wrote the file, as it has no version. There, the last row of a terminated episode may be the "
@@ -46,7 +45,7 @@ class Arrays(Protocol):
     def column(self, key: str) -> Column:
         """Return an array as a column."""
 
-    def value(self, key: str, most_bytes: int | None = None) -> Any:
+    def value(self, key: str) -> Any:
         """Read a whole array or a single value."""
 
 
@@ -110,12 +109,12 @@ class EpisodeArrays:
             return EndColumn(self.edges, self.ends[key])
         return EpisodeColumn(lambda episode: self._array(key, episode), self.edges, self.first[key])
 
-    def value(self, key: str, most_bytes: int | None = None) -> Array:
+    def value(self, key: str) -> Array:
         """Read an array of all steps."""
         return self.column(key)[slice(None)]
 
     def _read_number(self) -> int:
-        number = self.file.value(NUM_EPISODES, SINGLE_BYTES)
+        number = self.file.value(NUM_EPISODES)
         told = f"{self.path}: {NUM_EPISODES} is {shown(str(number))}"
         if not isinstance(number, int | np.integer) or number < 1:
             raise UserError(f"{told}; it has to be a whole number above 0; {AGAIN}")
@@ -151,7 +150,7 @@ class EpisodeArrays:
 
     def _is_terminated(self, episode: int) -> bool:
         name = self._there(f"terminated_{episode}")
-        flag = np.asarray(self.file.value(name, SINGLE_BYTES))
+        flag = np.asarray(self.file.value(name))
         if flag.size != 1 or flag.item() not in (0, 1):
             raise UserError(f"{self.path}: {name} is {shown(str(flag.tolist()))}; it has to be True or False; {AGAIN}")
         return bool(flag)

@@ -57,7 +57,6 @@ from offpcc.data.datasets.metadata import (
     num_whole_episodes,
     recorded_in,
     recorded_wrappers,
-    small_value,
     state_key,
 )
 from offpcc.data.recording.episode_log import Ending, Episode
@@ -237,7 +236,7 @@ class Dataset:
     @property
     def is_shuffled(self) -> bool:
         """Whether the steps are transitions without order, each of which is an episode of its own."""
-        return bool(small_value(self.metadata, SHUFFLED))
+        return bool(self.metadata.get(SHUFFLED))
 
     def bytes_of_rows(self, memory_limit: int | None = None) -> int:
         """Return the bytes of memory of the arrays that `rows` returns."""
@@ -460,7 +459,7 @@ class Dataset:
             UserError: a column is missing or wrong, or the number of frames is wrong.
         """
         name, metadata = info.label, info.metadata or {}
-        stack = small_value(metadata, FRAME_STACK, 64)
+        stack = metadata.get(FRAME_STACK)
         if not isinstance(stack, int | np.integer) or stack < 1 or frames.dtype != np.uint8 or len(frames.shape) != 3:
             raise UserError(
                 f"{name}: frames of shape {frames.shape}, {frames.dtype}, with metadata/{FRAME_STACK} {stack!r}; they "
@@ -1015,8 +1014,8 @@ def _plain_metadata(data: Dataset) -> dict[str, Any]:
     """Return texts and numbers of the metadata."""
     known = {}
     for key in data.metadata:
-        with contextlib.suppress(UserError):  # too large
-            known[key] = small_value(data.metadata, key)
+        with contextlib.suppress(UserError):  # it cannot be read
+            known[key] = data.metadata[key]
     plain = {key: value.decode() if isinstance(value, bytes) else value for key, value in known.items()}
     return {key: value for key, value in plain.items() if isinstance(value, str | int | float | np.number)}
 

@@ -114,13 +114,13 @@ def read_dataset_file(
         return replace(data, notices=(*data.notices, *version_notices(found)))
 
 
-def read_value(path: Path, group: str, name: str, most_bytes: int | None = None) -> Any:
-    """Open a file, and read a value of a group, such as ``infos``, of at most `most_bytes` bytes; texts as str.
+def read_value(path: Path, group: str, name: str) -> Any:
+    """Open a file, and read a value of a group, such as ``infos``; texts as str.
 
     In HDF5, a value of ``metadata`` may also be an attribute of the file.
     """
     with open_arrays(path) as file:
-        return file.value(f"{group}/{name}", most_bytes)
+        return file.value(f"{group}/{name}")
 
 
 def read_everything(path: Path) -> dict[str, Any]:
@@ -158,8 +158,9 @@ def open_arrays(path: Path) -> Iterator[HDF5Arrays | NPZArrays | EpisodeArrays]:
 # Limits -------------------------------------------------------------------------------------------------------------
 
 # A declared size is suspicious if it exceeds both this many bytes and this many times the file's size. Deflate
-# compresses by a factor of about 1,000 at most, so the file is damaged or malicious.
+# compresses by a factor of about 1,000 at most, so the file is damaged or was never filled.
 SUSPICIOUS_BYTES, SUSPICIOUS_FACTOR = 2**26, 1100
+FLAG_BYTES = 64  # arrays of at most this size are read at once: asking for the free memory takes longer
 SHOWN_NAMES, SHOWN_LETTERS = 40, 60  # the most names, and characters per name, in messages
 DAMAGE = (  # exceptions of HDF5, NumPy and Python's archives for changed or lost bytes
     OSError, RuntimeError, LookupError, ValueError, TypeError, EOFError, MemoryError, OverflowError,
@@ -188,15 +189,9 @@ def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path)
         )
 
 
-def check_fits(declared: int, what: str, most_bytes: int | None = None, remedy: str = "leave it out") -> None:
-    """Raise if a size exceeds a limit, or the free memory if there is no limit."""
-    if most_bytes is not None:
-        if declared > most_bytes:
-            raise UserError(
-                f"{what} would be {declared:,} bytes, more than {most_bytes:,}; correct it, or leave it out"
-            )
-        return  # limits are small, and asking for the free memory takes time
-    available = available_bytes()
+def check_fits(declared: int, what: str, remedy: str = "leave it out") -> None:
+    """Raise if a size exceeds the free memory."""
+    available = available_bytes() if declared > FLAG_BYTES else None
     if available is not None and declared > available:
         raise UserError(f"{what} takes {declared:,} bytes, but {available:,} bytes of memory are free; {remedy}")
 
@@ -245,7 +240,7 @@ class HDF5Arrays:
         column: Column = item
         return column
 
-    def value(self, key: str, most_bytes: int | None = None) -> Any:
+    def value(self, key: str) -> Any:
         """Read a whole array, a single value or an attribute; texts as str."""
         name = key.removeprefix("metadata/")
         is_attribute = name != key and name in self.file.attrs
@@ -259,32 +254,19 @@ class HDF5Arrays:
                 f"{self.path}: {what} holds texts or lists of any length, which are not read; write it as numbers"
             )
         check_declared(declared_bytes(item), item.shape, what, self.path)
-        check_fits(declared_bytes(item), f"{self.path}: {what}", most_bytes)
+        check_fits(declared_bytes(item), f"{self.path}: {what}")
         value = self.file.attrs[name] if is_attribute else item[()]
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def names_in(group: Any) -> Iterator[str]:
     """Yield the names of all arrays below an HDF5 group, and of soft and external links, which `own_item` rejects."""
-    seen, left = {_address(group)}, [""]  # `seen`, because a group may contain itself
-    while left:
-        inside = left.pop()
-        here = group[inside] if inside else group
-        for name in here:
-            if isinstance(name, bytes):
-                raise ValueError(f"{name!r} is no name")
-            item = here[name] if _is_own(here, name) else None
-            if isinstance(item, h5py.Group) and (address := _address(item)) not in seen:
-                seen.add(address)
-                left.append(f"{inside}{name}/")
-            elif not isinstance(item, h5py.Group | h5py.Datatype):
-                yield inside + name
-
-
-def _address(group: Any) -> tuple[int, int]:
-    """Return the address of a group, which is the same under each of its names."""
-    info = h5py.h5o.get_info(group.id)
-    return info.fileno, info.addr
+    for name in group:
+        item = group[name] if _is_own(group, name) else None
+        if isinstance(item, h5py.Group):
+            yield from (f"{name}/{below}" for below in names_in(item))
+        elif not isinstance(item, h5py.Datatype):
+            yield name
 
 
 def _is_own(group: Any, name: str) -> bool:
@@ -311,14 +293,13 @@ def own_item(file: Any, key: str, path: Path) -> Any:
 
 
 def declared_bytes(item: Any) -> int:
-    """Return the bytes of memory for reading an HDF5 dataset: its size, or that of one chunk if it is larger.
+    """Return the bytes of an HDF5 dataset.
 
     Raises:
         TypeError: NumPy has no dtype for the dataset's type.
         ValueError: the dataset's type is damaged.
     """
-    numbers = max(math.prod(item.shape or ()), math.prod(getattr(item, "chunks", None) or ()))
-    return int(numbers * item.dtype.itemsize)
+    return int(math.prod(item.shape or ()) * item.dtype.itemsize)
 
 
 # NPZ ----------------------------------------------------------------------------------------------------------------
@@ -345,15 +326,15 @@ class NPZArrays:
 
     def column(self, key: str) -> Column:
         """Read a whole array; unlike in HDF5, rows cannot be read alone."""
-        return self._read(key, None, "write the data as HDF5, which is read in parts")
+        return self._read(key, "write the data as HDF5, which is read in parts")
 
-    def value(self, key: str, most_bytes: int | None = None) -> Array:
+    def value(self, key: str) -> Array:
         """Read a whole array."""
-        return self._read(key, most_bytes, "leave it out")
+        return self._read(key, "leave it out")
 
-    def _read(self, key: str, most_bytes: int | None, remedy: str) -> Array:
+    def _read(self, key: str, remedy: str) -> Array:
         what = f"{self.path}: {key}"
-        check_fits(self.items[key].file_size, what, most_bytes, remedy)
+        check_fits(self.items[key].file_size, what, remedy)
         try:
             array = self.npz[key]
         except ValueError as error:

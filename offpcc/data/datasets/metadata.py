@@ -1,7 +1,7 @@
 """Metadata of datasets, read on demand, and notices about datasets.
 
 The functions take the metadata and the name of the data, for messages. They raise a `UserError` for an entry that
-cannot be read, is too large, or is invalid.
+cannot be read or is invalid.
 """
 
 from __future__ import annotations
@@ -17,29 +17,19 @@ from offpcc.utils.errors import UserError
 
 ACTION_KEYS = ("action_low", "action_high")
 STATE_KEY = "state"  # the entry of Dict observations that only critics see; see `make.state`
-MOST_BYTES = 2**16  # the largest entry
 SHOWN = 80  # the most characters of a wrong value in a message
 
 
 class LazyMetadata(Mapping[str, Any]):
-    """Named entries of a file, each read on access by `read`, which limits its bytes; `source` is for messages."""
+    """Named entries of a file, each read on access by `read`; `source` is for messages."""
 
-    def __init__(self, names: Iterable[str], read: Callable[[str, int | None], Any], source: str) -> None:
+    def __init__(self, names: Iterable[str], read: Callable[[str], Any], source: str) -> None:
         self.names, self._read, self.source = dict.fromkeys(names), read, source
 
     def __getitem__(self, name: str) -> Any:
-        return self.read(name, None)
-
-    def read(self, name: str, most_bytes: int | None) -> Any:
-        """Read an entry of at most `most_bytes` bytes; None for any size.
-
-        Raises:
-            KeyError: there is no entry of this name.
-            UserError: the entry cannot be read, or is larger than `most_bytes`.
-        """
         if name not in self.names:
             raise KeyError(name)
-        return self._read(name, most_bytes)
+        return self._read(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self.names  # without reading the entry
@@ -54,7 +44,7 @@ class LazyMetadata(Mapping[str, Any]):
 def infos_of_steps(infos: Mapping[str, Array], steps: slice | Array, num_steps: int) -> LazyMetadata:
     """Return the infos of selected steps of `num_steps`. Arrays of another length are not per step: they stay whole."""
 
-    def read(name: str, most_bytes: int | None) -> Array:
+    def read(name: str) -> Array:
         array = np.asarray(infos[name])
         return array[steps] if array.ndim and len(array) == num_steps else array
 
@@ -110,7 +100,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
     """Return the number of whole episodes in a recording by offpcc, whose episode ends are reliable; else None."""
     if not ("whole_episodes" in metadata and "offpcc" in metadata):
         return None
-    number = small_value(metadata, "whole_episodes", 64)
+    number = metadata.get("whole_episodes")
     if not isinstance(number, int | np.integer):
         raise UserError(f"{name}: metadata/whole_episodes is not a whole number; correct it, or leave it out")
     return max(0, int(number))
@@ -118,7 +108,7 @@ def num_whole_episodes(metadata: Mapping[str, Any], name: str) -> int | None:
 
 def read_metadata_text(metadata: Mapping[str, Any], key: str, name: str) -> str | None:
     """Return a text from the metadata; None if the key is missing."""
-    value = small_value(metadata, key)
+    value = metadata.get(key)
     if value is None:
         return None
     if isinstance(value, np.ndarray) and value.size == 1:
@@ -127,37 +117,28 @@ def read_metadata_text(metadata: Mapping[str, Any], key: str, name: str) -> str 
         value = value.decode(errors="replace")
     if not isinstance(value, str):
         raise _fault(metadata, key, name, f"is {_format(value)}, not a text")
-    if len(value) > MOST_BYTES:
-        raise _fault(metadata, key, name, f"is a text of {len(value):,} characters, more than {MOST_BYTES:,}")
     return str(value)
 
 
 def _numbers(metadata: Mapping[str, Any], key: str, name: str) -> Array | None:
     """Return numbers from the metadata as float32, infinite where they overflow; None if the key is missing."""
-    value = small_value(metadata, key)
+    value = metadata.get(key)
     if value is None:
         return None
     try:
         numbers = np.asarray(value)
     except ValueError:  # lists of different lengths
         numbers = np.asarray(None)
-    if numbers.dtype.kind not in "fiu" or numbers.nbytes > MOST_BYTES:
+    if numbers.dtype.kind not in "fiu":
         raise _fault(metadata, key, name, f"is {_format(value)}, not a few numbers")
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32)
 
 
-def small_value(metadata: Mapping[str, Any], key: str, most_bytes: int = MOST_BYTES) -> Any:
-    """Return a value of the metadata; None if it is missing."""
-    if key not in metadata:
-        return None
-    return metadata.read(key, most_bytes) if isinstance(metadata, LazyMetadata) else metadata[key]
-
-
 def _parse(content: str) -> Any:
     try:
         return json.loads(content)
-    except (ValueError, RecursionError):  # deeply nested lists
+    except ValueError:
         return None
 
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from offpcc.data.datasets.metadata import (
-    MOST_BYTES,
     LazyMetadata,
     action_range,
     infos_of_steps,
@@ -38,10 +37,7 @@ def test_the_wrappers_of_a_recording():
     assert recorded_wrappers({"seen_through": np.array([b'["Flicker()"]'])}, "mine") == ["Flicker()"]
 
 
-DEEP = "[" * 60_000  # deeper than a reader of JSON goes
-
-
-@pytest.mark.parametrize("told", ["", "Flicker", '{"a": 1}', "[1]", "[[]]", "null", DEEP])
+@pytest.mark.parametrize("told", ["", "Flicker", '{"a": 1}', "[1]", "[[]]", "null"])
 def test_wrappers_that_cannot_be_read_are_refused(told):
     with pytest.raises(
         UserError, match=r"mine: metadata/seen_through is .* not a list of texts in JSON; correct it, or"
@@ -50,13 +46,13 @@ def test_wrappers_that_cannot_be_read_are_refused(told):
 
 
 @pytest.mark.parametrize(
-    "told", [np.nan, 3, ["[]"], np.array(["[]", "[]"]), np.zeros(3), h5py.Empty("f4"), b"x" * 70_000, "x" * 70_000]
+    "told", [np.nan, 3, ["[]"], np.array(["[]", "[]"]), np.zeros(3), np.zeros(20_000), h5py.Empty("f4")]
 )
 @pytest.mark.parametrize(
     "key, read", [("seen_through", recorded_wrappers), ("env", recorded_in), ("env_spec", recorded_in)]
 )
-def test_what_is_no_text_of_reasonable_length_is_refused(key, read, told):
-    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*(not a text|70,000 characters)") as refusal:
+def test_what_is_no_text_is_refused(key, read, told):
+    with pytest.raises(UserError, match=rf"mine: metadata/{key} is .*not a text") as refusal:
         read({key: told}, "mine")
     assert len(refusal.value.message) < 200
 
@@ -82,7 +78,7 @@ def test_the_range_of_actions(low, high, expected):
     "wrong",
     [
         "abc", b"abc", h5py.Empty("f4"), 1j, np.array([True]), [[1.0], [2.0, 3.0]], ["1"], {}, [], np.zeros((2, 2)),
-        np.nan, [-np.inf], 1e300, np.zeros(20_000), DEEP,
+        np.nan, [-np.inf], 1e300,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("key, other, right", [("action_low", "action_high", [1.0]), ("action_high", "action_low", 0)])
@@ -114,7 +110,7 @@ def test_the_recorded_environment():
     assert recorded_in({"env": "other", "env_spec": '{"id": "Hopper-v5", "kwargs": {}}'}) == "Hopper-v5"
 
 
-@pytest.mark.parametrize("told", ['{"a": 1}', '{"id": 3}', "[]", "Hopper-v5", '{"id": ', DEEP])
+@pytest.mark.parametrize("told", ['{"a": 1}', '{"id": 3}', "[]", "Hopper-v5", '{"id": '])
 def test_a_specification_that_cannot_be_read_is_refused(told):
     with pytest.raises(
         UserError, match=r"mine: metadata/env_spec is .*, not an environment's specification with an id"
@@ -128,18 +124,18 @@ def test_a_recording_of_our_own():
     assert num_whole_episodes({"offpcc": "1.0"}, "mine") is None
 
 
-def test_facts_are_asked_for_with_a_bound_and_the_file_is_named():
+def test_facts_are_read_when_they_are_asked_for_and_the_file_is_named():
     asked = []
 
-    def read(name, most_bytes):
-        asked.append((name, most_bytes))
+    def read(name):
+        asked.append(name)
         return {"env": "Hopper-v4", "action_low": "none"}[name]
 
     metadata = LazyMetadata(("env", "action_low"), read, "data.hdf5: metadata")
     assert recorded_in(metadata) == metadata["env"] == "Hopper-v4"
     with pytest.raises(UserError, match=r"data\.hdf5: metadata/action_low is 'none', not a few numbers"):
         action_range(metadata, "mine")
-    assert asked == [("env", MOST_BYTES), ("env", None), ("action_low", MOST_BYTES)]
+    assert asked == ["env", "env", "action_low"]
     assert (list(metadata), len(metadata), "seed" in metadata) == (["env", "action_low"], 2, False)
     with pytest.raises(KeyError):
         metadata["seed"]

@@ -42,13 +42,6 @@ def test_objects_among_metadata_are_refused(tmp_path):
         recorded_wrappers(metadata, "mine")
 
 
-def test_facts_of_the_size_of_data_are_not_read(tmp_path):
-    np.savez_compressed(tmp_path / "data.npz", **columns(), **{"metadata/env": np.zeros(20_000)})
-    metadata = read_dataset_file(tmp_path / "data.npz").metadata
-    with pytest.raises(UserError, match=r"data\.npz: metadata/env would be 160,128 bytes, more than 65,536"):
-        recorded_in(metadata)
-
-
 def test_what_is_larger_than_memory_is_not_read(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", **columns(), **{"infos/qpos": np.arange(1000.0)})
     monkeypatch.setattr(files, "available_bytes", lambda: 8_200)
