@@ -34,7 +34,6 @@ from offpcc.envs.registration import package_of
 from offpcc.envs.rendering import backend
 from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import bounds_of
-from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.spaces import (
@@ -124,8 +123,7 @@ def examine_env(
             wrapped, bare = make_wrapped(), make_bare()
         except UserError:
             raise
-        except signals.ANYTHING as error:
-            signals.pass_on(error)
+        except (Exception, SystemExit) as error:
             raise cannot_be_made(name, error) from error
         make_other = make_bare
         if not _can_be_examined(bare):  # it needs gin's wrappers
@@ -259,8 +257,7 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
             np.asarray(value)  # raises if it cannot become an array
         reward, terminated, truncated = others or (None, False, False)
         return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except (Exception, SystemExit) as error:
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
 
 
@@ -653,8 +650,7 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
                     return Finding("actions", FAULT, text, "find the part that diverges at the bounds of action_space")
                 if terminated or truncated:
                     break
-        except signals.ANYTHING as error:
-            signals.pass_on(error)
+        except (Exception, SystemExit) as error:
             remedy = "accept every action in action_space, including its bounds"
             return Finding("actions", FAULT, f"actions of {value:g} failed with {format_error(error)}", remedy)
     if isinstance(space, OneHot):

@@ -28,12 +28,12 @@ from offpcc.envs.faults import (
 )
 from offpcc.envs.make import timeout_of
 from offpcc.envs.wrapper_chain import name_of
-from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.spaces import OneHot
 from offpcc.utils.torch_settings import torch_settings_kept
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
+RAISED = (Exception, SystemExit, OverdueError)  # by an environment's code, which may also exit
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
 DIVERGES = "look for a division by 0 or a simulation that diverges, and end the episode before it"
@@ -141,7 +141,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
                 observation, info = self.env.reset(seed=seed, options=options)
             info = self._inspection.info(info)  # first: an observation of two numbers without info is unpacked, too
             return self._inspection.observation(observation), info
-        except signals.ANYTHING as error:
+        except RAISED as error:
             self._refuse(error)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
@@ -158,7 +158,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
                 inspection.flag("truncated", truncated),
                 inspection.info(info),
             )
-        except signals.ANYTHING as error:
+        except RAISED as error:
             self._refuse(error)
 
     def render(self) -> Any:
@@ -172,7 +172,7 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
                 if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
                     raise UnfitError(f"returned {kind_of(rendered)} for a frame", FRAME)
             return rendered
-        except signals.ANYTHING as error:
+        except RAISED as error:
             self._refuse(error)
         finally:
             self._is_rendering = False
@@ -188,7 +188,6 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         close(self.env, self._timeout)
 
     def _refuse(self, error: BaseException) -> NoReturn:
-        signals.pass_on(error)
         if isinstance(error, UserError):  # its message is complete
             raise error
         if isinstance(error, UnfitError):
@@ -243,8 +242,7 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
     try:
         with watchdog or nullcontext():
             env.close()
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except RAISED as error:
         if type(env.unwrapped) not in _reported:
             _reported.add(type(env.unwrapped))
             report(*_explain(error, seconds))

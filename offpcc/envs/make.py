@@ -8,7 +8,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from traceback import extract_tb
 from typing import Annotated, Any
@@ -50,7 +50,6 @@ from offpcc.envs.wrappers import (
     WithoutState,
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
-from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
@@ -245,8 +244,7 @@ def make(
                 inner, env = env, wrap(env)
                 if not isinstance(env, gymnasium.Env):
                     raise TypeError(f"it returned {format_value(env)}, which is not an environment")
-            except signals.ANYTHING as error:
-                signals.pass_on(error)
+            except (Exception, SystemExit) as error:
                 wrapper = getattr(wrap, "__name__", wrap)
                 lacks = re.search(r"missing \d+ required \S+ arguments?: '(\w+)'", str(error))
                 remedy = "correct make.wrappers"
@@ -285,10 +283,8 @@ def _closed_on_failure(env: gymnasium.Env[Any, Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        try:
+        with suppress(Exception, SystemExit):  # the refusal counts
             env.close()
-        except signals.ANYTHING as error:  # the refusal counts
-            signals.pass_on(error)
         raise
 
 
@@ -360,8 +356,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
             return gymnasium.make(spec, **given)
     except UserError:
         raise
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except (Exception, SystemExit) as error:
         raise cannot_be_made(name, error, given) from error
 
 
@@ -400,8 +395,7 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
             env = function(**given)
     except UserError:
         raise
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except (Exception, SystemExit) as error:
         if given and isinstance(error, TypeError):
             raise UnsuitableEnvironment(
                 f"{label} does not take the arguments {', '.join(given)}: {message_of(error)}; correct make.kwargs"

@@ -203,7 +203,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error, or a replacement if its ``__str__`` raises, as code outside offpcc may do."""
     try:
         return str(error)
-    except BaseException as fault:
+    except Exception as fault:
         return f"(its message cannot be read: its __str__ raises {type(fault).__name__})"
 
 

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, format_error
 from offpcc.utils.torch_settings import torch_settings_kept
 
@@ -113,8 +112,7 @@ def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
         raise UserError(
             f"{where}: import {module}: there is no module {error.name!r} {places}, or correct the name"
         ) from error
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = (
             f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else f"{last.filename}:{last.lineno}"

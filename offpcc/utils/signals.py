@@ -3,9 +3,6 @@
 Normally, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
 that must be completed, a signal waits for the next `poll`. Only the command line and `fit` install the handlers;
 otherwise, `poll` does nothing.
-
-Code outside offpcc may also raise errors that are no `Exception`, such as `SystemExit`. To treat these as ordinary
-faults, use ``except signals.ANYTHING as error: signals.pass_on(error)`` and then report the error.
 """
 
 import multiprocessing
@@ -13,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,7 +18,6 @@ from offpcc.utils.errors import print_to_stderr
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
-ANYTHING = BaseException
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,7 +46,6 @@ class Interrupted(KeyboardInterrupt):
         return self.code
 
 
-WHEN_ASKED: list[Callable[[], None]] = []  # callbacks, called by the signal handler
 _received: list[int] = []  # signals since `handled` was entered
 _depth = 0  # number of nested `deferred`
 
@@ -106,20 +101,8 @@ def poll() -> None:
         raise Interrupted(_received[0])
 
 
-def pass_on(error: BaseException) -> None:
-    """Raise `error` again if a signal may have caused it, so that it is not reported as a fault."""
-    if isinstance(error, BaseExceptionGroup):
-        if (interrupts := error.subgroup(KeyboardInterrupt)) is not None:
-            pass_on(interrupts.exceptions[0])
-    elif isinstance(error, KeyboardInterrupt):
-        handler = signal.getsignal(signal.SIGINT)
-        is_anothers = callable(handler) and handler is not _handle  # for example Python's default handler
-        if isinstance(error, Interrupted) or _received or is_anothers:
-            raise error
-
-
 def interrupted() -> Interrupted:
-    """Return the `Interrupted` for a `KeyboardInterrupt` that `pass_on` raised again."""
+    """Return the `Interrupted` for a `KeyboardInterrupt` of code outside offpcc."""
     return Interrupted(_received[0] if _received else signal.SIGINT)
 
 
@@ -131,8 +114,6 @@ def show_cursor() -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
-    for call in WHEN_ASKED:
-        call()
     if _received.count(signal.SIGINT) > 1:  # not for SIGTERM, which a shutdown may send several times
         _end_at_once(128 + signal.SIGINT)
     if len(_received) == 1 and not _depth:

@@ -1,6 +1,5 @@
 """Environments that misbehave at one step, for the tests of several parts."""
 
-import asyncio
 import ctypes
 import os
 import time
@@ -43,13 +42,6 @@ def walk(odd, **attributes):
 class Raises(Walk):
     def odd(self, *returned):
         raise ValueError("too far\nand more of it")
-
-
-class Interrupts(Walk):
-    """Raises what Ctrl-C does."""
-
-    def odd(self, *returned):
-        raise KeyboardInterrupt
 
 
 class Leaves(Walk):
@@ -103,10 +95,7 @@ HARD_TO_TELL = {  # what an environment does at a step, and words of what is tol
     "surrogate": (raising(ValueError("lone \ud800")), "raised ValueError: lone \\ud800 ("),
     "terminal": (raising(ValueError("\x1b[2J")), "raised ValueError: \\x1b[2J ("),
     "long": (raising(ValueError("x" * 10_000)), "x... ("),
-    "generator": (raising(GeneratorExit()), "raised GeneratorExit ("),
-    "group": (raising(BaseExceptionGroup("some", [SystemExit(0)])), "raised BaseExceptionGroup: some (1 sub-"),
-    "cancelled": (raising(asyncio.CancelledError()), "raised CancelledError ("),
-}  # fmt: skip
+}
 
 
 class Naps(Walk):

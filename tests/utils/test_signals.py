@@ -40,13 +40,6 @@ def test_an_interrupt_that_nobody_told_of_is_told(number, code, capsys, monkeypa
     assert capsys.readouterr().err == "offpcc: stopped\n"
 
 
-def test_one_among_others_is_passed_on():
-    stop = Interrupted(signal.SIGTERM)
-    with pytest.raises(Interrupted):
-        signals.pass_on(BaseExceptionGroup("some", [ValueError("a"), BaseExceptionGroup("others", [stop])]))
-    signals.pass_on(BaseExceptionGroup("some", [ValueError("a"), GeneratorExit()]))
-
-
 def test_a_deferred_one_waits():
     reached = []
     with signals.handled():

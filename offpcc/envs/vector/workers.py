@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 import gin
 import gymnasium as gym
@@ -28,7 +27,6 @@ from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.envs.guard import Guard
 from offpcc.envs.make import cannot_be_made
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
-from offpcc.utils import signals
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.rng import derived_seed, seed_global_generators
 
@@ -81,7 +79,7 @@ class Host:
             seed_global_generators(seed, imports_torch=False)  # again, because the environment may have imported torch
             self.env = EpisodeReplay(Guard(env, which), seed)
             self.first = EnvInfo.of(self.env)
-        except signals.ANYTHING as error:
+        except (Exception, SystemExit) as error:
             self.first = Failure.of(error if isinstance(error, UserError) else cannot_be_made(which, error), error)
 
     def answer(self, command: str | Callable[[Host, Any], Any], given: Any) -> Any:
@@ -144,7 +142,6 @@ class Worker:
         finally:
             theirs.close()  # so that this process notices when the other end is closed
         self.num_unanswered = 1  # the first answer is the `EnvInfo`
-        _running.add(self)
 
     def send(self, command: str, given: Any = None) -> None:
         """Send a command. If the process is dead, `answer` reports it."""
@@ -178,7 +175,6 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process, and those that its environment has started."""
-        _running.discard(self)
         with contextlib.suppress(OSError):  # it has ended, or has no group of its own yet
             os.killpg(self.process.pid or 0, signal.SIGKILL)
         self.process.kill()
@@ -193,20 +189,6 @@ def _how_it_ended(exitcode: int | None) -> str:
     if exitcode < 0:
         return f"was killed by {signal.Signals(-exitcode).name}"
     return f"ended with exit code {exitcode}"
-
-
-_running = WeakSet[Worker]()
-
-
-def _wake() -> None:
-    """Continue processes that were stopped, because a run that is asked to stop waits for their answers."""
-    for worker in list(_running):
-        if worker.process.pid is not None:
-            with contextlib.suppress(OSError):
-                os.kill(worker.process.pid, signal.SIGCONT)
-
-
-signals.WHEN_ASKED.append(_wake)
 
 
 def end_processes(workers: list[Worker], timeout: float | None = None) -> None:

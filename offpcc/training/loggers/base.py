@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from offpcc.config.synonyms import LOGGER_METHODS, refuse_uncalled
-from offpcc.utils import signals
 from offpcc.utils.errors import format_error, print_to_stderr
 
 ONCE = "the run goes on; further errors of it are not shown"
@@ -129,8 +128,7 @@ def report_errors(what: str, reported: set[str] | None = None) -> Iterator[None]
     """
     try:
         yield
-    except signals.ANYTHING as error:
-        signals.pass_on(error)
+    except (Exception, SystemExit) as error:
         if reported is None or what not in reported:
             effect = "the run goes on without it" if reported is None else ONCE
             print_to_stderr(f"{what} failed ({format_error(error)}); {effect}")
