@@ -22,7 +22,6 @@ GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 PREFIXES = {"CR": "ConvolutionalRecurrent", "R": "Recurrent", "C": "Convolutional"}  # of algorithms and their classes
 MOST_NAMES = 40  # that a hint lists
-DEEPEST = 30  # depth of nested lists, macros and references
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -257,21 +256,12 @@ def _macro(reference: Any) -> Any:
 
 
 def check_references(bindings: list[Binding]) -> None:
-    """Follow the references of all bindings; refuse those that are unbound, circular or nested too deeply."""
+    """Follow the references of all bindings; refuse those that are unbound or circular."""
     bound, reached = gin_private.CONFIG, Reached()
     for binding in bindings:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
         where = f"{binding.where}: {binding.given}"
-        reached.follow(value, tuple(filter(None, binding.scope.split("/"))), where, 0)
-
-
-def parts_of(value: Any) -> Iterator[Any]:
-    """Yield the parts of a list or a dictionary."""
-    if isinstance(value, dict):
-        yield from value.keys()
-        yield from value.values()
-    elif isinstance(value, list | tuple):
-        yield from value
+        reached.follow(value, tuple(filter(None, binding.scope.split("/"))), where)
 
 
 class Reached:
@@ -281,20 +271,17 @@ class Reached:
         self.known: set[tuple[tuple[str, ...], str]] = set()
         self.under_way: set[tuple[tuple[str, ...], str]] = set()
 
-    def follow(self, value: Any, scope: tuple[str, ...], where: str, depth: int) -> None:
+    def follow(self, value: Any, scope: tuple[str, ...], where: str) -> None:
         """Follow the references in `value`; `where` is the binding, for messages."""
-        if depth > DEEPEST:
-            raise UserError(
-                f"{where} is nested too deeply: lists and macros can be nested {DEEPEST} deep; use fewer levels"
-            )
         if isinstance(value, gin.config.ConfigurableReference):
             if value.evaluate:
-                self._follow_reference(value, scope, where, depth)
+                self._follow_reference(value, scope, where)
         else:
-            for part in parts_of(value):
-                self.follow(part, scope, where, depth + 1)
+            parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+            for part in parts if isinstance(parts, list | tuple) else ():
+                self.follow(part, scope, where)
 
-    def _follow_reference(self, reference: Any, scope: tuple[str, ...], where: str, depth: int) -> None:
+    def _follow_reference(self, reference: Any, scope: tuple[str, ...], where: str) -> None:
         key = tuple(reference.scopes) or scope, reference.config_key[1]
         if key in self.under_way:
             name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
@@ -311,7 +298,7 @@ class Reached:
                 )
             self.under_way.add(key)
             for value in bound.values():
-                self.follow(value, key[0], where, depth + 1)
+                self.follow(value, key[0], where)
             self.under_way.remove(key)
             self.known.add(key)
 

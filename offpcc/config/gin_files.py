@@ -14,8 +14,7 @@ from typing import Any
 import gin
 from gin import config_parser
 
-from offpcc.config.bindings import parts_of, unknown_configurable
-from offpcc.config.validation import LARGEST_COUNT, format_value
+from offpcc.config.bindings import unknown_configurable
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.paths import PACKAGE, as_path, import_own, shown
 from offpcc.utils.rng import GLOBAL_LOCK
@@ -152,10 +151,7 @@ def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Ite
                 statement = next(parser, None)
             if statement is None:
                 return
-            where = _where(source, statement.location.line_num)
-            if isinstance(statement, config_parser.BindingStatement):
-                check_numbers(statement.value, f"{where}: {find_bound_name(statement)}")
-            yield statement, where
+            yield statement, _where(source, statement.location.line_num)
     except SyntaxError as error:
         reason, where = error.msg.strip().splitlines()[-1].strip(), _where(source, error.lineno)
         line = shown(repr((error.text or text).strip()), LONGEST_LINE)
@@ -181,14 +177,6 @@ def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Ite
         if reference is None:
             raise UserError(f"{source}: {reason} Correct it") from error
         raise unknown_configurable(str(source), reference[1]) from error
-
-
-def check_numbers(value: Any, where: str) -> None:
-    """Refuse a bound value with a whole number that does not fit into 64 bits."""
-    if isinstance(value, int) and abs(value) > LARGEST_COUNT:
-        raise UserError(f"{where} has {format_value(value)}; the largest whole number is {LARGEST_COUNT:,}")
-    for part in parts_of(value):
-        check_numbers(part, where)
 
 
 def find_bound_name(binding: Any) -> str:

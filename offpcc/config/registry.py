@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import inspect
-import math
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ from offpcc.config.bindings import nearest_parameter
 from offpcc.config.hyperparameters import ClassSignature, Documentation
 from offpcc.config.validation import check_arguments, format_value, rules_of
 from offpcc.utils.errors import UserError, print_to_stderr
-from offpcc.utils.spaces import LARGEST_BOX
 
 REGISTRY: dict[str, type] = {}
 C = TypeVar("C", bound=Callable[..., Any])
@@ -165,8 +163,6 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
     if not isinstance(spec, dict):
         return spec
     if "dict" in spec:
-        if (size := _declared_size(spec)) > LARGEST_BOX:
-            raise UserError(f"the file declares Dict observations of {size:,} numbers; it is damaged")
         return spaces.Dict({key: from_specification(item) for key, item in spec["dict"].items()})
     if "discrete" in spec:
         return spaces.Discrete(spec["discrete"][0], start=spec["discrete"][1])
@@ -176,8 +172,6 @@ def from_specification(spec: Any, **overrides: Any) -> Any:
         return spaces.MultiBinary(spec["multibinary"])
     if "box" in spec:
         dtype = np.dtype(spec["dtype"])
-        if math.prod(spec["box"]) > LARGEST_BOX:
-            raise UserError(f"the file declares observations or actions of shape {tuple(spec['box'])}; it is damaged")
         if "low" in spec:
             low, high = (np.array(spec[key], dtype) for key in ("low", "high"))
             return spaces.Box(low, high, tuple(spec["box"]), dtype.type)
@@ -198,13 +192,6 @@ def is_raised_by_own_class(error: BaseException) -> bool:
     """Return whether an error comes from the code of a registered class of the user's."""
     own = {cls.__module__ for cls in REGISTRY.values() if not cls.__module__.startswith("offpcc.")}
     return any(frame.f_globals.get("__name__") in own for frame, _ in traceback.walk_tb(error.__traceback__))
-
-
-def _declared_size(spec: Any) -> int:
-    """Return how many numbers the description of a space declares, before anything is allocated."""
-    if "dict" in spec:
-        return sum(map(_declared_size, spec["dict"].values()))
-    return math.prod(spec.get("box", spec.get("multibinary", ()))) or 1
 
 
 def _registered(name: str) -> Callable[..., Any]:

@@ -15,8 +15,6 @@ from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from offpcc.utils.errors import UserError, similar
 
-LARGEST_NUMBER = 1e38  # close to the largest float32
-LARGEST_COUNT = 2**63 - 1  # the largest int64
 LARGEST_SEED = 2**31 - 1  # NumPy's global generator takes no seed above 32 bits
 LARGEST_SIZE = 2**20  # for sizes in memory: widths, batches, windows
 MOST_PARTS = 1_000  # for numbers of objects that take time to build: layers, critics
@@ -57,7 +55,7 @@ def with_parentheses(value: Any) -> str:
     return f"write @{name}() with parentheses; in Python {name}()" if name else ""
 
 
-def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_NUMBER) -> bool:
+def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
     """Check whether `value` is a number within the bounds; bool, NaN and infinity are not numbers here."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
@@ -68,39 +66,29 @@ def is_number(value: Any, least: float = -LARGEST_NUMBER, most: float = LARGEST_
         return False
 
 
-def is_whole_number(value: Any, least: int, most: int) -> bool:
+def is_whole_number(value: Any, least: float, most: float = math.inf) -> bool:
     """Check whether `value` is a whole number from `least` to `most`."""
     return isinstance(value, Integral) and is_number(value, least, most)
 
 
 def are_sizes(value: Any) -> bool:
-    """Check whether `value` is a list of 1 to `MOST_PARTS` sizes."""
-    is_list = isinstance(value, list | tuple) and 0 < len(value) <= MOST_PARTS
-    return is_list and all(is_whole_number(size, 1, LARGEST_SIZE) for size in value)
+    """Check whether `value` is a list of sizes."""
+    return isinstance(value, list | tuple) and bool(value) and all(is_whole_number(size, 1) for size in value)
 
 
-def _smaller_sizes(value: Any) -> str:
-    """Return the advice for a list with too many sizes or too large sizes."""
-    if not isinstance(value, list | tuple) or not all(is_whole_number(size, 1, LARGEST_COUNT) for size in value):
-        return ""
-    if len(value) > MOST_PARTS:
-        return f"it has to be {MOST_PARTS:,} numbers or fewer"
-    return f"each has to be {LARGEST_SIZE:,} or less" if value else ""
-
-
-def above(least: float, most: float = LARGEST_NUMBER) -> Rule:
+def above(least: float, most: float = math.inf) -> Rule:
     """Return a rule for numbers above `least` and at most `most`."""
     return Rule(
         f"a number above {least:g}", lambda value: is_number(value, least, most) and value > least, _less(most, Real)
     )
 
 
-def at_least(least: float, most: float = LARGEST_NUMBER) -> Rule:
+def at_least(least: float, most: float = math.inf) -> Rule:
     """Return a rule for numbers from `least` to `most`."""
     return Rule(f"a number, {least:g} or more", lambda value: is_number(value, least, most), _less(most, Real))
 
 
-def whole(least: int, most: int) -> Rule:
+def whole(least: int, most: float = math.inf) -> Rule:
     """Return a rule for whole numbers from `least` to `most`."""
     return Rule(
         f"a whole number, {least} or more", lambda value: is_whole_number(value, least, most), _less(most, Integral)
@@ -118,26 +106,18 @@ def _less(most: float, kind: type) -> Callable[[Any], str]:
     return remedy
 
 
-def _nearer_zero(value: Any) -> str:
-    """Return the advice for a number that is too large for networks, positive or negative."""
-    is_larger = isinstance(value, int | float) and LARGEST_NUMBER < abs(value) < math.inf
-    return f"it has to be from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}" if is_larger else ""
-
-
 FOR_NUMBERS = "write a number, not True or False"
 NOTHING = Rule("None", lambda value: value is None)
 NONNEGATIVE = at_least(0.0)
 
-Number = Annotated[float, Rule("a number", is_number, _nearer_zero)]
-NonzeroNumber = Annotated[
-    float, Rule("a number other than 0", lambda value: is_number(value) and value != 0, _nearer_zero)
-]
+Number = Annotated[float, Rule("a number", is_number)]
+NonzeroNumber = Annotated[float, Rule("a number other than 0", lambda value: is_number(value) and value != 0)]
 NonnegativeNumber = Annotated[float, NONNEGATIVE]
 PositiveNumber = Annotated[float, above(0.0)]
 PositiveFraction = Annotated[float, above(0.0, 1.0)]
 Fraction = Annotated[float, Rule("a number from 0 to 1", lambda value: is_number(value, 0.0, 1.0))]
-PositiveInteger = Annotated[int, whole(1, LARGEST_COUNT)]
-NonnegativeInteger = Annotated[int, whole(0, LARGEST_COUNT)]
+PositiveInteger = Annotated[int, whole(1)]
+NonnegativeInteger = Annotated[int, whole(0)]
 Seed = Annotated[int, whole(0, LARGEST_SEED)]
 Size = Annotated[int, whole(1, LARGEST_SIZE)]
 NonnegativeSize = Annotated[int, whole(0, LARGEST_SIZE)]
@@ -150,9 +130,7 @@ Scaling = Annotated[
         'True, False or "scale"', lambda value: isinstance(value, bool) or (isinstance(value, str) and value == "scale")
     ),
 ]
-Sizes = Annotated[
-    Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes, _smaller_sizes)
-]
+Sizes = Annotated[Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes)]
 
 
 def takes_numbers(parameter: inspect.Parameter) -> bool:

@@ -26,7 +26,6 @@ from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import __version__, version_numbers, versions
 
 LONGEST_NAME = 200  # characters; file systems allow 255 in a folder's name
-LARGEST_RECORD = 2**24  # bytes of a run.json
 TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
 
 
@@ -84,9 +83,7 @@ class RunFolder:
     def details(self) -> dict[str, Any]:
         """Return the content of run.json; an empty dict if the file is missing or unreadable."""
         try:
-            if not self.record.is_file() or self.record.stat().st_size > LARGEST_RECORD:
-                return {}
-            return dict(read_json(self.record))
+            return dict(read_json(self.record)) if self.record.is_file() else {}
         except (OSError, RecursionError, TypeError, ValueError):
             return {}
 

@@ -129,7 +129,6 @@ def told(**changes):
 
 
 RECORDS = {
-    "huge run.json": (text("run.json", '{"env": "' + "x" * 2**25 + '"}'), {}),
     "deep run.json": (text("run.json", "[" * 200_000), {}),
     "run.json of a list": (text("run.json", "[1, 2]"), {}),
     "run.json of a number": (text("run.json", "1" * 5_000), {}),

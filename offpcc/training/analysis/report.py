@@ -51,7 +51,6 @@ ALL_TASKS = "all tasks"
 FEW = 5  # a report warns of fewer seeds
 PLACES = 100  # the most places of a curve or a profile
 BUDGETS = (1, 2, 3, 5, 10, 20, 50, 100)  # numbers of evaluations in the table; the JSON has all of them
-LARGEST = 2**20  # bytes of a file of references
 References = Mapping[str, tuple[float, float]]  # by task: the returns that become 0 and 1
 STATISTICS: dict[str, Callable[[Scores], Array]] = {
     "iqm": interquartile_mean,
@@ -500,8 +499,6 @@ def _by_task(found: Sequence[Runs], given: Mapping[str, Any]) -> dict[str, Any]:
 def _read_references(file: Path) -> dict[str, Any]:
     """Read a TOML or JSON file of references."""
     try:
-        if file.stat().st_size > LARGEST:
-            raise ValueError("it is too large")
         if file.suffix == ".toml":
             with file.open("rb") as stream:
                 content: Any = tomllib.load(stream)

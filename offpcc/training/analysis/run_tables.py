@@ -17,7 +17,6 @@ from offpcc.utils.errors import UserError, first_line
 
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
-LARGEST = 2**30  # bytes of a `progress.csv`
 MOST_LISTED = 6  # the most runs or columns that a message lists
 
 
@@ -75,8 +74,8 @@ def read_progress(file: Path) -> Progress:
         UserError: If the file is damaged or is not a table of a run.
     """
     try:
-        if not file.is_file() or file.stat().st_size > LARGEST:
-            raise ValueError("it is not a regular file, or too large")
+        if not file.is_file():
+            raise ValueError("it is not a regular file")
         with file.open(encoding="utf-8", newline="") as stream:
             lines = stream.readlines()
             if len(lines) > 1 and not lines[-1].endswith("\n"):  # a process died while it wrote this line

@@ -14,7 +14,6 @@ from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
-    LARGEST_COUNT,
     Flag,
     Fraction,
     Number,
@@ -69,10 +68,10 @@ def _is_length(value: Any) -> bool:
     if isinstance(value, str) and value == UNBOUNDED:
         return True
     if isinstance(value, int) and not isinstance(value, bool):
-        return 1 <= value <= LARGEST_COUNT
+        return value >= 1
     if not isinstance(value, list | tuple) or len(value) != 4:
         return False
-    are_numbers = all(is_number(one, 0.0, LARGEST_COUNT) for one in value)
+    are_numbers = all(is_number(one, 0.0) for one in value)
     return are_numbers and value[0] < value[1] and value[2] >= 1 and value[3] >= 1
 
 
