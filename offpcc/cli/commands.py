@@ -600,7 +600,7 @@ def run_export(
     """
     try:
         given = None if units is None else read_json(units)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f'--units {units} cannot be read ({first_line(error)}); write JSON, such as {{"action": ["Nm"]}}'
         ) from error

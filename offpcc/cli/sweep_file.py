@@ -176,7 +176,7 @@ def _load(file: Path) -> dict[str, Any]:
         raise UserError(f"there is no file {file}; name the TOML file of a sweep") from error
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{file} is not valid TOML: {first_line(error)}; correct it") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{file} cannot be read as TOML ({first_line(error)}); name the TOML file of a sweep"
         ) from error

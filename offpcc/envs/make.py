@@ -56,7 +56,6 @@ from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be
 from offpcc.utils.torch_settings import torch_settings_kept
 
 OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
-MOST_WRAPPERS = 50  # a step calls all of them, and Python limits the depth of calls
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
@@ -205,8 +204,6 @@ def make(
         raise UserError(
             f"make.wrappers is {format_value(wrappers)}; it has to be a list of wrappers, such as [@Flicker]"
         )
-    if len(wrappers) > MOST_WRAPPERS:
-        raise UserError(f"make.wrappers has {len(wrappers):,} wrappers; the maximum is {MOST_WRAPPERS}: remove some")
     arguments_given = kwargs or {}
     if not isinstance(arguments_given, Mapping) or not all(isinstance(key, str) for key in arguments_given):
         raise UserError(

@@ -44,7 +44,7 @@ from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
 from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, write_tensors
 from offpcc.utils.version import tell_changed
 
-NOT_A_STATE = (AttributeError, KeyError, MemoryError, RecursionError, RuntimeError, SyntaxError, TypeError, ValueError)
+NOT_A_STATE = (AttributeError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError)
 
 
 class Checkpoint(dict[str, Any]):

@@ -337,7 +337,7 @@ def _is_contract(file: Path) -> bool:
     """Check whether a file is the contract of an earlier export, which a new one may replace."""
     try:
         return {"sha256", "inputs", "outputs"} <= dict(read_json(file)).keys()
-    except (OSError, RecursionError, TypeError, ValueError):
+    except (OSError, TypeError, ValueError):
         return False
 
 

@@ -84,7 +84,7 @@ class RunFolder:
         """Return the content of run.json; an empty dict if the file is missing or unreadable."""
         try:
             return dict(read_json(self.record)) if self.record.is_file() else {}
-        except (OSError, RecursionError, TypeError, ValueError):
+        except (OSError, TypeError, ValueError):
             return {}
 
     def _starts(self) -> list[dict[str, Any]]:

@@ -44,7 +44,6 @@ FEWER_SHARDS = ("Carnival", "Gravitar", "StarGunner")  # have 49 ordered shards,
 SHARDS, ORDERED_SHARDS = 100, 50
 
 GRAY_PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + SIDE.to_bytes(4, "big") * 2 + b"\x08\0"  # 84 x 84, 8 bits, gray
-MOST_PNG_BYTES = 2**16  # of an 84 x 84 picture, which has 7,056 bytes
 REPLAY_ARRAYS = {"observation": "u", "action": "iu", "reward": "f", "terminal": "iub"}  # their kinds of numbers
 MOST_STEPS = 2 * 10**6  # in a file of DQN replay, which has 1,000,000
 ROWS = 1_000  # frames of DQN replay that are read at a time
@@ -246,7 +245,7 @@ def _add_recorded(
 
 
 def _decoded(png: bytes) -> Array:
-    if not png.startswith(GRAY_PNG) or len(png) > MOST_PNG_BYTES:
+    if not png.startswith(GRAY_PNG):
         raise ValueError(f"a frame is no gray PNG picture of {SIDE} x {SIDE} pixels")
     try:
         with Image.open(io.BytesIO(png), formats=("PNG",)) as picture:

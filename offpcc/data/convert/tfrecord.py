@@ -21,7 +21,6 @@ from offpcc.utils.errors import UserError, first_line
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed
 MASK = 0xA282EAD8
 ALL_ONES = 0xFFFFFFFF
-MOST_BYTES = 2**28  # of a record; an episode of 27,000 frames takes a tenth of it
 BATCH_BYTES = 2**22  # of records whose checksums are computed at a time
 LANE = 1024  # bytes of a part of a record; all parts of a batch are computed side by side
 AGAIN = "remove it, and run the command again, which downloads it"
@@ -43,8 +42,6 @@ def records(path: Path) -> Iterator[tuple[bytes, int]]:
                 length, check = struct.unpack("<QI", header) if len(header) == 12 else (0, 0)
                 if len(header) == 12 and _mask(_small_crc(header[:8])) != check:
                     raise UserError(f"{path}: the length of record {number:,} has a wrong checksum; {AGAIN}")
-                if length > MOST_BYTES:
-                    raise UserError(f"{path}: record {number:,} has {length:,} bytes, which no transition has; {AGAIN}")
                 content = file.read(length + 4) if header else b""
             except (EOFError, OSError, zlib.error) as error:
                 raise UserError(

@@ -506,7 +506,7 @@ def _read_references(file: Path) -> dict[str, Any]:
             content = read_json(file)
         if not isinstance(content, dict):
             raise ValueError("it is no table of tasks")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{shown(file)} cannot be read as references ({first_line(error)}); normalise by d4rl, by minmax, or by a "
             f'TOML or JSON file with a line such as "pendulum-p-v0" = [-1500, -150]'

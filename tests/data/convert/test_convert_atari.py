@@ -1,7 +1,6 @@
 """`offpcc convert`: recordings that the tests write byte by byte, downloads that break off, and bad files."""
 
 import gzip
-import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -210,10 +209,6 @@ BAD = {
     "no bytes": (lambda path: path.write_bytes(b""), "it holds no transition"),
     "content": (lambda path: changed(path, flip(200)), "the content of record 0 has a wrong checksum"),
     "length": (lambda path: changed(path, flip(0)), "the length of record 0 has a wrong checksum"),
-    "huge": (
-        lambda path: path.write_bytes(gzip.compress((size := struct.pack("<Q", 2**40)) + shards.masked(size))),
-        "record 0 has 1,099,511,627,776 bytes",
-    ),
     "game": (
         one(a_t=np.array([4])),
         "there is the action 4, but the game has 4, from 0 on; is the recording from another game",
