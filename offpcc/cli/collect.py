@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
@@ -36,7 +33,7 @@ from offpcc.envs.guard import close, guarded, opened
 from offpcc.training.collect import Seeds, play_episode
 from offpcc.training.evaluation import open_environment
 from offpcc.training.interaction import episode_options
-from offpcc.training.loggers.console import format_return, started
+from offpcc.training.loggers.console import format_return, progress_bar
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
@@ -45,7 +42,6 @@ from offpcc.utils.files import sha256
 from offpcc.utils.spaces import OneHot
 
 RANDOM = "random"
-REDRAWN_AFTER = 0.2  # seconds between redraws of the progress bar
 ATARI_STACK = (4, 84, 84)  # shape of an observation of a preprocessed game
 
 
@@ -237,7 +233,7 @@ def record(
     num_steps = sum(recorder.lengths)
     if num_steps:
         print(f"going on after {counted(num_steps, 'step')} of {counted(recorder.num_episodes, 'episode')}", flush=True)
-    with showing_progress(num_steps, total) as show:
+    with showing_progress(total) as show:
         while num_steps < total:
             seeds = Seeds.of(seed, recorder.num_episodes)
             for transition in play_episode(env, agent, seeds, deterministic, longest_episode, epsilon):
@@ -251,31 +247,12 @@ def record(
 
 
 @contextmanager
-def showing_progress(num_steps: int, total: int) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows the progress; its arguments are the numbers of steps and episodes.
-
-    In a terminal, it draws a bar; elsewhere, it prints a few lines. It redraws the bar itself, because rich's refresh
-    thread would slow down the episodes.
-    """
-    console = Console()
-    is_live = console.is_terminal and not console.is_dumb_terminal
-    columns = (BarColumn(None), TextColumn("{task.description}"), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, auto_refresh=False, expand=True, disable=not is_live)
-    task = bar.add_task("", total=total, completed=num_steps)
-    drawn, printed = 0.0, 10 * num_steps // total
-
-    def show(num_steps: int, num_episodes: int) -> None:
-        nonlocal drawn, printed
-        line = f"{num_steps:,} of {total:,} steps, {counted(num_episodes, 'episode')}"
-        if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or num_steps == total):
-            drawn = time.monotonic()
-            bar.update(task, completed=num_steps, description=line, refresh=True)
-        elif not is_live and 10 * num_steps // total > printed:
-            printed = 10 * num_steps // total
-            print(line, flush=True)
-
-    with started(bar, show) as never_raising:
-        yield never_raising
+def showing_progress(total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of a recording; yield a function of the numbers of steps and episodes."""
+    with progress_bar() as show:
+        yield lambda steps, episodes: show(
+            steps, total, f"{steps:,} of {total:,} steps, {counted(episodes, 'episode')}"
+        )
 
 
 def print_recording(merged: Merged) -> None:

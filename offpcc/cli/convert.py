@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offpcc.cli.messages import program
 from offpcc.data.convert import atari
 from offpcc.data.datasets.download import DownloadError, download_resumed
-from offpcc.training.loggers.console import download_bar, standard_console, started
+from offpcc.training.loggers.console import download_bar, progress_bar
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, why_no_folder
@@ -24,8 +19,6 @@ ADDRESSES = {
     REPLAY: "https://storage.googleapis.com/atari-replay-datasets/dqn",
 }
 FOLDERS = {UNPLUGGED: Path("~/.rl_unplugged"), REPLAY: Path("~/.dqn_replay")}
-REDRAWN_AFTER = 0.1  # seconds
-PRINTED_AFTER = 30.0  # seconds, outside of a terminal
 
 
 def run_convert(
@@ -87,7 +80,11 @@ def run_convert(
             _download(urls[name], as_path(file))
     print(f"converting {', '.join(map(str, wanted.values()))}", flush=True)
     try:
-        with signals.deferred(), _showing() as show:
+        with signals.deferred(), progress_bar() as draw:
+
+            def show(done: int, whole: int) -> None:
+                draw(done, whole, f"{done / max(whole, 1):.0%} is converted")
+
             if source == UNPLUGGED:
                 found = atari.convert_unplugged(wanted["shard"], out, task, ordered, show)
             else:
@@ -109,28 +106,6 @@ def _download(url: str, file: Path) -> None:
         raise
     except DownloadError as error:
         raise UserError(f"{error}; without a connection, put the file at {file}") from None
-
-
-@contextmanager
-def _showing() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how much was read: a bar in a terminal, elsewhere a line from time to time."""
-    console = standard_console()
-    columns = (TextColumn("converting"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal)
-    task, shown = bar.add_task("converting", total=None), time.monotonic()
-    pause = REDRAWN_AFTER if console.is_terminal else PRINTED_AFTER
-
-    def show(done: int, whole: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown < pause:
-            return
-        shown = time.monotonic()
-        bar.update(task, completed=done, total=whole, refresh=True)
-        if not console.is_terminal:
-            print(f"{done / max(whole, 1):.0%} is converted", flush=True)
-
-    with started(bar, show) as never_raising:
-        yield never_raising
 
 
 def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> None:

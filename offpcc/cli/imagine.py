@@ -179,7 +179,7 @@ def imagine_episodes(imagination: ImaginedEpisodes, steps: int, scale: ActionSca
     """Return episodes with `steps` steps, with actions in the units of the recording; show the progress."""
     episodes: list[Episode] = []
     num_steps = 0
-    with collect.showing_progress(0, steps) as show:
+    with collect.showing_progress(steps) as show:
         for episode in imagination.episodes(steps):
             episodes.append(episode._replace(actions=scale.stretch(episode.actions).astype(np.float32)))
             num_steps += len(episode.rewards)

@@ -19,6 +19,7 @@ from offpcc.cli import collect
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import log_path
 from offpcc.data.recording.recorder import Recorder
+from offpcc.training.loggers import console
 from offpcc.utils.errors import UserError
 from offpcc.utils.signals import Interrupted
 
@@ -132,7 +133,7 @@ def test_progress_is_lines_or_in_a_terminal_a_bar(here, monkeypatch, capsys):
     assert len(lines) == 10
     assert lines[-1] == "200 of 200 steps, 1 episode"
     screen = io.StringIO()
-    monkeypatch.setattr(collect, "Console", lambda: Console(file=screen, force_terminal=True, width=80))
+    monkeypatch.setattr(console, "standard_console", lambda: Console(file=screen, force_terminal=True, width=80))
     run("bar.hdf5", steps=200)
     assert "200 of 200 steps, 1 episode" in screen.getvalue()
     assert " of 200 steps" not in capsys.readouterr().out

@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,6 +22,7 @@ from offpcc.training.loggers.base import Logger, Progress, Row, report_errors
 SHOWN_WITHOUT_RETURNS = ("critic_loss", "actor_loss", "q")
 LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
 Given = ParamSpec("Given")
+REDRAWN_AFTER = 0.2  # seconds between redraws of a progress bar
 
 
 def standard_console() -> Console:
@@ -97,21 +99,47 @@ class ConsoleLogger(Logger):
 
 
 @contextmanager
-def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
-    """Show the progress of a download in a terminal. The bar appears with the first call of the yielded function.
+def progress_bar(
+    console: Console | None = None, prints: bool = True
+) -> Iterator[Callable[[int, int | None, str], None]]:
+    """Show the progress of work: a bar in a terminal, elsewhere a line at each tenth. The first call shows the bar.
+
+    It redraws the bar itself, because rich's refresh thread would slow down the work.
 
     Args:
         console: The console to write to; standard output by default.
+        prints: Whether to print lines where there is no terminal.
 
     Yields:
-        A function to call with the number of received bytes, and that of the whole file or None.
+        A function to call with the work done, all work or None, and a line about it.
     """
     console = console or standard_console()
-    columns = (progress.TextColumn("downloading"), progress.BarColumn(), progress.DownloadColumn())
-    bar = progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task = bar.add_task("downloading", total=None, visible=False)
-    with started(bar, lambda done, whole: bar.update(task, completed=done, total=whole, visible=True)) as show:
-        yield show
+    is_live = console.is_terminal and not console.is_dumb_terminal
+    columns = (progress.BarColumn(None), progress.TextColumn("{task.description}"), progress.TimeRemainingColumn())
+    bar = progress.Progress(
+        *columns, console=console, transient=True, auto_refresh=False, expand=True, disable=not is_live
+    )
+    task = bar.add_task("", total=None, visible=False)
+    drawn, tenths = -math.inf, 0
+
+    def show(done: int, whole: int | None, line: str) -> None:
+        nonlocal drawn, tenths
+        if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or done == whole):
+            drawn = time.monotonic()
+            bar.update(task, completed=done, total=whole, description=line, visible=True, refresh=True)
+        elif not is_live and prints and whole and 10 * done // whole > tenths:
+            tenths = 10 * done // whole
+            print(line, flush=True)
+
+    with started(bar, show) as never_raising:
+        yield never_raising
+
+
+@contextmanager
+def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
+    """Show the progress of a download in a terminal; yield a function of received bytes, and of all bytes or None."""
+    with progress_bar(console, prints=False) as show:
+        yield lambda done, whole: show(done, whole, f"downloading, {done / 1e6:,.1f} MB")
 
 
 @contextmanager
