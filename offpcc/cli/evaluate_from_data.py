@@ -14,6 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
 
 from offpcc.algorithms import ActorCritic
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.training.analysis.policy_evaluation import Discounting, ValueEstimate
 from offpcc.training.analysis.run_statistics import rank_correlation, regret_at
 from offpcc.training.analysis.run_tables import find_runs
@@ -88,13 +89,14 @@ def showing_updates() -> Iterator[Callable[[int, int], None]]:
 def measure_returns(
     actor: ActorCritic, make_env: MakeAnyEnv, gamma: float, num_episodes: int, num_envs: int, seed: int, longest: int
 ) -> Played:
-    """Play episodes, and return their mean returns; see `evaluate_actor`."""
+    """Play episodes without random actions, as the values are those of the policy alone; see `evaluate_actor`."""
     ended: list[tuple[float, float]] = []
 
     def make(**options: Any) -> gymnasium.Env[Any, Any]:
         return Discounting(make_env(**options), gamma, ended.append)
 
-    results = evaluate_actor(actor, make, num_episodes, num_envs, seed, longest)
+    with without_random_actions(actor):
+        results = evaluate_actor(actor, make, num_episodes, num_envs, seed, longest)
     discounted, weights = np.array(ended, np.float64).T
     mean = float(np.mean([result.episode_return for result in results]))
     return Played(len(results), float(discounted.mean()), mean, float(weights.mean()))

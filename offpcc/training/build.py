@@ -57,7 +57,7 @@ from offpcc.training.models.files import (
 )
 from offpcc.training.models.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.models.training import ModelTraining
-from offpcc.training.online import OnlinePhase, check_take_over
+from offpcc.training.online import OnlinePhase, check_take_over, other_values, value_settings
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import (
@@ -468,6 +468,8 @@ def _build_imagination(
         longest = int((data.rows.stops - data.rows.starts).max())
     taken = inspect.signature(default_buffer(algorithm.memoryless, False)).parameters  # a user's class has others
     own_sizes = {name: value for name, value in sizes.items() if name in taken}
+    # Of a class that the user chose, too: its own bindings do not reach this buffer.
+    own_sizes |= {name: getattr(real, name) for name in ("segment_len", "burn_in", "draw_by") if name in taken}
     own_sizes["capacity"] = imagined_capacity(spec.imagination, real, longest)
     own_sizes["seed"] = derived_seed(spec.seed, 10)  # not that of the real part
     own = build_buffer(algorithm, task.observations, task.actions, own_sizes)
@@ -633,12 +635,8 @@ def _algorithm_online(
             f"give both the same"
         )
     algorithm.reward_scale *= data.reward_scale
-    for name in ("gamma", "reward_scale", "reward_shift", "clip_rewards"):  # what the taken-over values are of
-        if (new := getattr(algorithm, name)) != (old := getattr(before, name)):
-            raise UserError(
-                f"{cls.__name__}.{name} is {new:g}, but that of {type(before).__name__}, whose critics it takes over, "
-                f"is {old:g}; give both the same, such as ActorCritic.{name}"
-            )
+    if text := other_values(algorithm, value_settings(before), type(before).__name__):
+        raise UserError(f"{text}; give both the same")
     check_take_over(algorithm, before)
     return algorithm
 

@@ -34,7 +34,7 @@ from offpcc.envs.make import EnvFunction
 from offpcc.training.build import build_run, closed_on_failure, real_part
 from offpcc.training.callbacks import Callback, Run
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
-from offpcc.training.online import OnlineOptions, normalize_alike, take_over
+from offpcc.training.online import OnlineOptions, normalize_alike, other_values, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, check_settings
 from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
@@ -192,6 +192,8 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
             f"{source} learned from {saved['recorded']}, but the data here are {here}: give the data of that run, and "
             f"an environment with the same observations and actions"
         )
+    if text := other_values(experiment.algorithm, checkpoint.get("values", {}), source):
+        raise UserError(f"{text}; give the same here")
     buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
     take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
     experiment.loop.load_state_dict(checkpoint["loop"])
@@ -199,8 +201,8 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
     experiment.go_online()
 
 
-def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> None:
-    """Let an experiment start from the networks of another run.
+def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> str:
+    """Let an experiment start from the networks of another run. Return why its critics' values are others, or "".
 
     Raises:
         UserError: that run has other networks.
@@ -213,6 +215,7 @@ def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> None:
     for name, state in states.items():  # of this run's seed, and from the first step on
         algorithm.stateful_parts()[name].load_state_dict(state)
     algorithm.begin_online()  # schedules start anew
+    return other_values(algorithm, checkpoint.get("values", {}), source)
 
 
 def _normalized(checkpoint: Checkpoint) -> bool | str:

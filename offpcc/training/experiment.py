@@ -42,7 +42,7 @@ from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop, explain_early_end
 from offpcc.training.models.imagination import Imagination
-from offpcc.training.online import OnlinePhase, check_begins_online, normalizes
+from offpcc.training.online import OnlinePhase, check_begins_online, normalizes, value_settings
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     check_num_envs,
@@ -307,6 +307,7 @@ class Experiment:
         """Return the states of all parts but the buffer, and what they depend on."""
         return {
             "algorithm": self.algorithm.state_dict(),
+            "values": value_settings(self.algorithm) if isinstance(self.algorithm, ActorCritic) else {},
             "normalized": isinstance(self.algorithm, ActorCritic) and normalizes(self.algorithm),
             "interaction": None if self.interaction is None else self.interaction.state_dict(),
             "loop": self.loop.state_dict(),

@@ -51,6 +51,7 @@ AnyAlgorithm = Annotated[str | type[ActorCritic], IS_NAME]  # a class stands for
 
 
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
+VALUE_SETTINGS = ("gamma", "reward_scale", "reward_shift", "clip_rewards", "rescaling")
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
@@ -291,6 +292,26 @@ def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> 
             f"{wanted!r}, but here it is {normalizes(algorithm)!r}; leave normalize_observations out"
         )
     algorithm.normalize(wanted)
+
+
+def value_settings(algorithm: ActorCritic) -> dict[str, Any]:
+    """Return the settings on which the meaning of the critics' values depends; none without critics."""
+    return {name: getattr(algorithm, name, None) for name in VALUE_SETTINGS if algorithm.has_critics}
+
+
+def other_values(algorithm: ActorCritic, before: Mapping[str, Any], source: str) -> str:
+    """Return why critics of `source` have other values than those of `algorithm`, or "".
+
+    `before` is `value_settings` of `source`.
+    """
+    for name, new in value_settings(algorithm).items():
+        if (old := before.get(name, new)) != new:
+            factor = " (with the factor of dataset.return_range)" if name == "reward_scale" else ""
+            return (
+                f"{type(algorithm).__name__}.{name} is {new}{factor}, but that of {source}, whose critics it takes "
+                f"over, is {old}"
+            )
+    return ""
 
 
 def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> None:

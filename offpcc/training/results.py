@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent, check_device
+from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
@@ -666,7 +667,8 @@ def _play_side_by_side(
     if actor is not None and epsilon is not None:
         draws = np.random.default_rng((seeds.actions, 1))  # beside those of `Interaction`
         acting.act = EpsilonGreedyActor(actor, epsilon, environments.action_space, draws).act
-    with closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
+    mode = without_random_actions(actor) if actor is not None and deterministic else nullcontext()
+    with mode, closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
         interaction.learns_of_lives = False  # recordings have whole games
         while len(episodes) < episodes.steps:
             signals.poll()

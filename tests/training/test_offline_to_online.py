@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from types import SimpleNamespace
 
 import dict_task
@@ -480,6 +481,34 @@ def test_a_constant_temperature_is_not_that_of_another_run(first, then, alpha, l
     code, _, err = launch(*given, "--run_id", "2", "--init", source, "--gin", *short, *then)
     assert code == 0, err
     assert float(table(folder(tmp_path, "sac", "pendulum-v0", 2))[0]["update/alpha"]) == pytest.approx(alpha)
+
+
+def test_q_networks_of_rescaled_values_are_not_taken_over():
+    data = offpcc.collect("CartPole-v1", None, 200, seed=0)
+    offpcc.configure(None, "ActorCritic.hidden_dims=(8,)", "OfflineToOnline.algorithm='r2d2'")
+    with pytest.raises(
+        UserError, match=r"R2D2\.rescaling is 0\.001, but that of .*DQN, .* is None; give both the same"
+    ):
+        offpcc.build("CartPole-v1", "rdqn", dataset=data, then_env_steps=20, algorithm={"hidden_dim": 8})
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        (
+            "dataset.return_range=9.0",
+            r"IQL\.reward_scale is .* \(with the factor of dataset\.return_range\), but .* is 1",
+        ),
+        ("ActorCritic.gamma=0.9", r"IQL\.gamma is 0\.9, but .* is 0\.99"),
+    ],
+)
+def test_another_runs_critics_of_other_rewards_are_told(binding, words, online, launch, tmp_path):
+    assert online("iql", then=())[0] == 0
+    source = folder(tmp_path, "iql", "pendulum-v0_from_swings")
+    code, _, err = launch("--from", source, "--env", "pendulum-v0", *THEN, "--gin", *ONLINE, binding)
+    assert code == 2 and re.search(words + ".*give the same here", err), err
+    code, out, err = online("iql", "--run_id", "2", "--init", str(source), then=(), bindings=(binding,))
+    assert code == 0 and re.search(words + ".*other values first", out + err), (out, err)
 
 
 @pytest.mark.parametrize("stop", [150, 250])

@@ -135,3 +135,14 @@ def test_recorded_from_python_with_random_actions(here, num_envs):
         offpcc.collect("cartpole-v0", None, 10, epsilon=0.2)
     with pytest.raises(UserError, match="deterministic has no effect with epsilon"):
         offpcc.collect("cartpole-v0", learner.algorithm, 10, epsilon=0.2, deterministic=True)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_deterministic_recording_has_no_random_actions(here, num_envs):
+    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1, test_epsilon=1.0)
+    for network in learner.algorithm.critics.nets:
+        network[-1].weight.data.zero_()
+        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    data = offpcc.collect("cartpole-v0", learner.algorithm, 100, seed=1, deterministic=True, num_envs=num_envs)
+    assert not data.actions.any()
+    assert learner.algorithm.test_epsilon == 1.0

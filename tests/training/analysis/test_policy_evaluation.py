@@ -14,8 +14,10 @@ import offpcc
 from offpcc.algorithms import ALGORITHMS, BC
 from offpcc.algorithms.discrete_bc import DiscreteBC
 from offpcc.algorithms.fqe import FQE
+from offpcc.cli.evaluate_from_data import measure_returns
 from offpcc.core import Batch, Step
 from offpcc.data.offline import read
+from offpcc.envs.make import make
 from offpcc.networks import Encoder, Identity, Inputs, Recurrent
 from offpcc.training.analysis.policy_evaluation import (
     Discounting,
@@ -482,6 +484,17 @@ def test_discounted_returns_of_played_episodes(terminates, weight):
         while not any(env.step(env.action_space.sample())[2:4]):
             pass
     assert ended == [(1.75, weight)] * 2
+
+
+def test_played_returns_are_those_of_the_policy_whose_value_is_estimated():
+    """That of the best actions, without the random ones of tests."""
+    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1, test_epsilon=1.0)
+    for network in learner.algorithm.critics.nets:
+        network[-1].weight.data.zero_()
+        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    make_env = functools.partial(make, "cartpole-v0")
+    played = measure_returns(learner.algorithm, make_env, 0.9, 20, 4, 0, 200)
+    assert played.undiscounted < 11, "always the same push: the pole falls within 8 to 10 steps"
 
 
 def test_a_value_that_the_rewards_cannot_give_is_told():

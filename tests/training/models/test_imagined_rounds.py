@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 import offpcc
 from offpcc.algorithms import COMBO, MBPO, MOPO, AleatoricPenalty
 from offpcc.algorithms.dynamics import DynamicsModel
-from offpcc.data import Dataset, PrioritizedReplayBuffer, ReplayBuffer
+from offpcc.data import Dataset, PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.offline import read
 from offpcc.networks.noise import Noise
@@ -240,6 +240,14 @@ def test_arguments_of_a_users_buffer_are_its_own():
     built = offpcc.build("pendulum-v0", "mbpo", algorithm={"hidden_dims": (8,)}, **given)
     assert built.buffer.real.alpha == 0.5 and type(built.buffer.imagined) is ReplayBuffer
     assert built.buffer.real.batch_size == 16 and built.buffer.imagined.batch_size == 15  # 5% are real
+
+
+def test_imagined_segments_are_as_long_as_those_of_a_users_buffer():
+    offpcc.configure(None, "Imagination.length = 3")
+    given = {"buffer_class": PrioritizedRecurrentReplayBuffer, "buffer": {"segment_len": 4, "burn_in": 3}}
+    built = offpcc.build("pendulum-v0", "rmbpo", algorithm={"hidden_dims": (8,), "hidden_dim": 8}, **given)
+    for part in (built.buffer.real, built.buffer.imagined):
+        assert (part.segment_len, part.burn_in) == (4, 3)
 
 
 @pytest.mark.parametrize(
