@@ -153,7 +153,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("_init_setup_model monitor_wrapper create_eval_env", "", "offpcc needs no such setting"),
     # offline algorithms
     ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
-    ("with_q_entropy", "CQL.backup_entropy"),
+    ("with_q_entropy soft_q_backup", "CQL.backup_entropy"),
     (
         "lagrange_thresh alpha_threshold cql_lagrange",
         "CQL.lagrange_threshold",

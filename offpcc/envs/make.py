@@ -115,9 +115,11 @@ def env_options(given: Mapping[str, Any] | None = None) -> EnvOptions:
 def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments of Python for `make`, and return them with numbers that gin can write."""
     refuse_unknown("make", given, ENV_SETTINGS)
-    if isinstance(wrappers := given.get("wrappers", ()), list | tuple) and not all(map(callable, wrappers)):
+    wrappers = given.get("wrappers", ())
+    if isinstance(wrappers, list | tuple) and (wrong := [one for one in wrappers if not callable(one)]):
         raise UserError(
-            f"make.wrappers is {format_value(wrappers)}; give classes, such as [offpcc.envs.wrappers.DropIndices]"
+            f"make.wrappers holds {format_value(wrong[0])}, which is no class; give classes, such as "
+            f"[offpcc.envs.wrappers.DropIndices], with their arguments by functools.partial"
         )
     chosen: dict[str, Any] = loading.python_numbers(given)
     return chosen

@@ -57,7 +57,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.sac": "245436f95c106a16",
     "algorithms.td3": "5883d55a4f0e7c69",
     "algorithms.td3_bc": "792b86fd431b5f36",
-    "networks.actors": "a276fa813eb4b16b",
+    "networks.actors": "f69e418877a5a987",
     "networks.cells.base": "e7d22e2a193c5ba9",
     "networks.cells.concat": "c124061cbeab6c3d",
     "networks.cells.gru": "d34e80b45df3bd30",

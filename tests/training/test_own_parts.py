@@ -120,7 +120,7 @@ def test_arguments_of_make_in_python_are_those_of_gin(tmp_path):
         ({"wrappers": DropIndices}, "make.wrappers is the class DropIndices; it has to be a list"),
         (
             {"wrappers": ["DropIndices"]},
-            r"is \['DropIndices'\]; give classes, such as \[offpcc.envs.wrappers.Dr",
+            r"holds 'DropIndices', which is no class; give classes, such as \[offpcc.envs.wrappers.Dr",
         ),
         ({"kwargs": 3}, "make.kwargs is 3"),
         ({"timeout": -1}, "make.timeout is -1"),

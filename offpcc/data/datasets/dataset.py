@@ -68,6 +68,7 @@ from offpcc.utils.spaces import one_hot, packed_space
 from offpcc.utils.version import __version__
 
 FEW = 100  # rows that are looked at
+LEAST_OF_PIXELS = 100  # the largest value of pixels from 0 to 255; symbols of a grid have smaller ones
 MOST_OF_A_FLOAT_IMAGE = 2.0  # images of floats are from 0 to 1, or normalised
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 
@@ -375,6 +376,7 @@ class Dataset:
         actions = read_numbers(columns.pop("actions"), f"{name}: actions").reshape(num_steps, -1)
         allocate = partial(recorded_frames, memory_limit=info.memory_limit, name=name)
         rounded = [] if space is not None else rounded_columns(columns["observations"])
+        of_type = columns["observations"].dtype
         observations = read_numbers(columns.pop("observations"), f"{name}: observations", True, allocate)
         num_whole = None if are_episodes else num_whole_episodes(metadata, name)
         following = columns.pop("next_observations", None)
@@ -400,6 +402,11 @@ class Dataset:
             )
             notices.append(Notice("rounded", text))
         few = observations[:: max(num_steps // FEW, 1)]
+        if few.ndim == 4 and few.dtype.kind == "f" and _are_pixels(few):
+            raise SpoiledData(
+                f"{name}: observations are images of whole numbers up to {few.max():.0f}, but of type {of_type}, and "
+                f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8)"
+            )
         if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
             text = (
                 f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as"
@@ -863,6 +870,12 @@ class _Episode(NamedTuple):
     terminated: bool
     space: PackedDict | None
     integers: list[str]  # see `DictColumn`
+
+
+def _are_pixels(images: Array) -> bool:
+    """Check whether images (N, C, H, W) hold whole numbers from 0 to 255."""
+    in_range = images.size > 0 and images.min() >= 0 and LEAST_OF_PIXELS < images.max() <= 255
+    return bool(in_range and (images == np.floor(images)).all())
 
 
 def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:

@@ -324,8 +324,12 @@ def labels_of(groups: Sequence[RunGroup]) -> list[str]:
 
 
 def has_trained_online(run: Path) -> bool:
-    """Return whether a run has training episodes; one that learns from recorded data alone has none."""
-    return len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
+    """Return whether a run learned in an environment: it has no recorded data, or training episodes that ended."""
+    details = RunFolder.at(run).details()
+    return (
+        bool(details and not details.get("dataset"))
+        or len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
+    )
 
 
 def _names(places: Sequence[tuple[str, Path]]) -> list[str]:

@@ -56,14 +56,6 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
         f"{len(fit.held_out):,} of them held out\nimagined episodes end: {model.tell_termination()}{reads}"
     )
     starts = fit.data.starts
-    if model.rule is not None:
-        ended = data.rows.terminations[starts, 0] > 0.0
-        num_others = int((ended & model.rule.is_within(data.rows.observations[starts + 1])).sum())
-        if num_others:
-            show(
-                f"note: {num_others:,} of the {int(ended.sum()):,} recorded terminations contradict this rule; to "
-                f"learn one from the data: --gin \"DynamicsModel.termination='{LEARNED}'\""
-            )
     rewards = data.rows.rewards[starts, 0]
     usual = np.median(rewards)
     share = float((rewards == usual).mean())
@@ -426,7 +418,8 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         shape[0], rows.actions.shape[1], **{**settings, "termination": termination, "device": device, "seed": seed}
     )
     if termination == KNOWN:
-        model.set_rule(known or next(filter(None, names), ""))
+        model.set_rule(named := known or next(filter(None, names), ""))
+        _warn_of_ends_without_rule(model, named, data)
     model.action_range = data.action_range
     model.facts = {
         "name": data.name,
@@ -436,6 +429,19 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         "env": env,
     }
     return model
+
+
+def _warn_of_ends_without_rule(model: DynamicsModel, named: str, data: OfflineDataset) -> None:
+    """Warn of recorded terminations at which the model's known rule does not end the episode."""
+    rows, starts = data.rows, np.flatnonzero(data.rows.is_start)
+    ended = starts[rows.terminations[starts, 0] > 0.0]
+    assert model.rule is not None
+    if num_others := int(model.rule.is_within(rows.observations[ended + 1]).sum()):
+        warn_of_data(
+            f"{data.name}: {num_others:,} of the {len(ended):,} recorded terminations contradict the termination rule "
+            f"of {named}, which the model takes; to learn a rule from the data: "
+            f"--gin \"DynamicsModel.termination='{LEARNED}'\""
+        )
 
 
 def contradicting_share(name: str, rows: TransitionTable) -> float:

@@ -485,3 +485,14 @@ def test_truncations_that_are_all_terminations_get_a_notice():
     assert "both ends" not in kinds(dones & ~timeouts)
     dones[29] = False  # one end by a time limit alone: the flags are not copies
     assert "both ends" not in kinds(dones)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_pixels_of_another_type_are_refused(dtype):
+    """Networks would read numbers up to 255 there, and divide the uint8 of an environment by 255."""
+    images = np.random.default_rng(0).integers(0, 256, (11, 1, 8, 8))
+    given = {"actions": np.zeros((10, 1)), "rewards": np.zeros(10), "terminations": flags(10, 9)}
+    with pytest.raises(UserError, match=r"images of whole numbers up to 25\d, but of type .*astype\(np\.uint8\)"):
+        Dataset.from_arrays(observations=images[:-1].astype(dtype), **given)
+    symbols = (images[:-1] % 11).astype(dtype)
+    assert Dataset.from_arrays(observations=symbols, **given).observations.dtype == np.float32

@@ -213,7 +213,7 @@ def test_one_number_per_observation_needs_an_axis_and_the_message_says_so():
 
 
 @pytest.mark.parametrize(
-    ("factor", "dtype", "is_told"), [(1, np.float32, True), (1 / 255, np.float32, False), (1, np.uint8, False)]
+    ("factor", "dtype", "is_told"), [(0.5, np.float32, True), (1 / 255, np.float32, False), (1, np.uint8, False)]
 )
 def test_float_images_that_are_not_scaled_are_told(factor, dtype, is_told):
     """Networks divide bytes by 255, and floats by nothing."""
