@@ -325,11 +325,8 @@ def labels_of(groups: Sequence[RunGroup]) -> list[str]:
 
 def has_trained_online(run: Path) -> bool:
     """Return whether a run learned in an environment: it has no recorded data, or training episodes that ended."""
-    details = RunFolder.at(run).details()
-    return (
-        bool(details and not details.get("dataset"))
-        or len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
-    )
+    has_no_data = RunFolder.at(run).details().get("dataset", "unknown") is None
+    return has_no_data or len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
 
 
 def _names(places: Sequence[tuple[str, Path]]) -> list[str]:

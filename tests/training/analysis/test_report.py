@@ -339,6 +339,12 @@ def test_offline_runs_have_a_tuning_budget(tmp_path):
     assert "| k = 1 | k = 2 | k = 3 | k = 4 |" in table, "all four policies, as in the figure"
 
 
+def test_runs_online_have_no_tuning_budget_even_if_no_training_episode_ended(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / "a-v0" / "sac" / str(seed), [0.0, 1.0], dataset=None)
+    assert not offpcc.report(tmp_path)["tuning_budget"]
+
+
 def test_folders_of_the_users_own_are_the_tasks_of_their_runs(tmp_path):
     """`offpcc.fit(spec, run_dir)` takes any folder."""
     for name, env in (("first", "a-v0"), ("second", "b-v0")):
