@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.wrappers import TimeLimit
 
 from offpcc.envs.aliases import Array, Env
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
@@ -58,6 +59,13 @@ def is_observation_wrapper(level: Env) -> bool:
     """Check whether a level is a wrapper that changes observations. A change of the float type does not count."""
     is_unchanging = _same_methods(level, UNCHANGING) or is_skipped(level)
     return isinstance(level, gym.Wrapper) and not is_unchanging and not _casts(level)
+
+
+def time_limit_of(env: Env) -> int | None:
+    """Return the time limit of an environment's spec, or else of its wrappers; None without one."""
+    if env.spec is not None and env.spec.max_episode_steps is not None:
+        return env.spec.max_episode_steps
+    return min((level._max_episode_steps for level in levels(env) if isinstance(level, TimeLimit)), default=None)
 
 
 def observation_wrappers(env: Env) -> list[str]:

@@ -213,8 +213,10 @@ class ActorStep(nn.Module):
 def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> list[Port]:
     """Return the inputs that are observations."""
     if packed is None:
-        dtype = "uint8" if is_image(shape) else "float32"
-        return [Port("observation", tuple(shape), dtype, "observation, as the environment returns it")]
+        if is_image(shape):
+            meaning = "image after the wrappers, channels first; of stacked frames, the oldest one first"
+            return [Port("observation", tuple(shape), "uint8", meaning)]
+        return [Port("observation", tuple(shape), "float32", "observation, as the environment returns it")]
     ports = []
     for key, entry in packed.entries.items():
         is_choice = isinstance(entry, spaces.Discrete | spaces.MultiDiscrete)
@@ -223,6 +225,12 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
         name = f"observation.{key.replace('/', '.')}"
         ports.append(Port(name, tuple(entry.shape or ()), dtype, f"entry {key!r} of the observation, {entry}"))
     return ports
+
+
+def _reads_images(algorithm: Any) -> bool:
+    if algorithm.packed is not None:
+        return bool(algorithm.packed.unpacked_shape.images)
+    return is_image(algorithm.space_shape)
 
 
 def _leaves(state: State) -> list[Tensor]:
@@ -320,6 +328,7 @@ def export(
         },
         "inside": [
             *(["normalisation of observations"] if agent.algorithm.normalization is not None else []),
+            *(["division of images by 255"] if _reads_images(agent.algorithm) else []),
             *(["one-hot vectors of choices"] if _has_choices(agent.algorithm.packed) else []),
             "number of the action" if agent.algorithm.is_discrete else "scale and bounds of actions",
             *(["signs of rewards"] if step.extras and agent.algorithm.clip_rewards else []),

@@ -483,3 +483,11 @@ def test_an_environment_that_is_not_there(run, capfd):
     assert main(["export", str(run), "--out", str(run / "other.pt2")]) == 0
     assert "the contract has no observation space, wrappers and control rate" in capfd.readouterr().out
     assert main(["export", str(run), "--env", "gone-v0"]) == 2
+
+
+def test_the_contract_of_images_names_their_axes_and_their_scale(tmp_path):
+    learner = offpcc.build("pendulum-img-v0", "csac", algorithm={"hidden_dims": (8,)})
+    contract = offpcc.export(offpcc.Agent(learner.algorithm), tmp_path / "actor.onnx").contract
+    assert "division of images by 255" in contract["inside"]
+    image = contract["inputs"][0]
+    assert "channels first" in image["meaning"] and image["dtype"] == "uint8", image

@@ -28,7 +28,7 @@ from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.spaces import MOST_CHOICES
@@ -142,7 +142,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         _source(data),
         _size(recorded),
         *episode_findings.ends(data, motion, noticed.pop("ends", [])),
-        episode_findings.time_limit(data, env.spec.max_episode_steps if env is not None and env.spec else None),
+        episode_findings.time_limit(data, None if env is None else time_limit_of(env)),
         *noticed.pop("jumps", [Finding("jumps", OK, "next observations are the following rows")]),
         *noticed.pop("resets", []),
         *(episode_findings.followed(data, motion) if motion else []),

@@ -15,6 +15,8 @@ from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
 # Times the usual number of terminations at one length. So many at the longest length mean a time limit, because random
 # lengths get rarer towards the longest one.
 OFTEN = 5.0
+NEARBY = 5  # steps; lengths this near to the longest one are compared with it
+MANY_LENGTHS = 10
 WITHOUT_ORDER_FROM = 0.95  # `Motion.order`; fast recordings such as HalfCheetah's stay below 0.8
 NEARLY_ALL = 0.9  # of the episodes last one step: too few others remain to train a memory
 WILD = 10.0  # interquartile ranges, or tenths of the median, beyond the quartiles; returns of replay data stay within
@@ -88,6 +90,9 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
     num_ended = int((terminated & is_longest).sum())
     others = data.lengths[terminated & ~is_longest]
     usual = len(others) / len(np.unique(others)) if len(others) else 0.0
+    if len(np.unique(others)) >= MANY_LENGTHS:  # where lengths are random, ends get rarer with the length
+        window = max(longest // 10, NEARBY)
+        usual = min(usual, (others >= longest - window).sum() / window)
     is_spike = num_ended > len(others) or num_ended >= OFTEN * max(usual, 1.0)
     is_limit = longest in (limit, max_episode_steps(data.name))
     # If all episodes last one step, no time limit has cut them: the task takes one step.
@@ -104,7 +109,7 @@ def time_limit(data: Dataset, limit: int | None) -> Finding:
     if limit is not None and len(cut) and (cut == limit - 1).all():
         text = f"all {len(cut):,} cut episodes last {limit - 1:,} steps, but the environment's time limit is {limit:,}"
         return Finding("limit", NOTE, text, "the recorder dropped their last step; returns lack one reward")
-    text = f"the longest episode has {longest:,} steps, and does not end in a time limit that is recorded as a terminal"
+    text = f"no time limit seems to be recorded as a terminal; the longest length is {longest:,}"
     return Finding("limit", OK, text)
 
 

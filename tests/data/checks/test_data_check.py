@@ -389,6 +389,7 @@ def of_lengths(*lengths, cut=(), name="data"):
         (of_lengths(50, 50, 50, 50, 10, 20, 30), True),  # most
         (of_lengths(*range(10, 30), *[50] * 6), True),  # more than of any other length
         (of_lengths(*[10] * 10, *[11] * 10, *[12] * 10, *[13] * 20), False),  # lengths hardly differ
+        (of_lengths(*[5, 8, 11] * 20, *range(12, 30), *[30] * 6), True),  # more than of any length nearby
         (of_lengths(300), False),
         (of_lengths(*[1] * 300), False),
         (of_lengths(50, 50, 50, cut=[2]), False),  # time limits are told from ends
