@@ -173,6 +173,11 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("real_ratio", "Imagination.real_share"),
     ("DynamicsModel.n_models DynamicsModel.ensemble_size n_ensembles ensemble_size", "DynamicsModel.num_members"),
     ("DynamicsModel.lr DynamicsModel.learning_rate dynamics_lr", "ModelTraining.lr"),
+    (
+        "reward_fn reward_function termination_fn termination_function",
+        "",
+        "a wrapper of the environment may change rewards and ends (make.wrappers); a model learns them from the data",
+    ),
     ("CRR.beta", "CRR.temperature"),
     ("exp_adv_max", "AWAC.max_advantage_weight IQL.max_advantage_weight"),
     ("action_flexibility", "BCQ.phi"),
