@@ -5,13 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from offpcc.algorithms import find_algorithm
+from offpcc.algorithms.construction import check_actions
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
 from offpcc.data.checks.check import examine_dataset, refused
@@ -23,8 +28,9 @@ from offpcc.envs.guard import opened
 from offpcc.training import build  # noqa: F401 (registers all that gin configures, before configs are read)
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import check_steps, configured_make
+from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save_figure
-from offpcc.utils.findings import FAULT, WARNING, Finding
+from offpcc.utils.findings import FAULT, OK, WARNING, Finding
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,6 +48,29 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
             console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
 
 
+def examine_algorithm(algo: str, actions: Space[Any], name: str, are_recorded: bool = False) -> Finding:
+    """Check whether an algorithm is for the actions of `name`.
+
+    Raises:
+        UserError: there is no such algorithm.
+    """
+    algorithm_class = find_algorithm(algo)
+    try:
+        if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
+            check_actions(algorithm_class, actions, name, are_recorded)
+    except UserError as error:
+        return Finding("algorithm", FAULT, error.message)
+    return Finding("algorithm", OK, f"{algo} is for actions such as those of {name}: {actions}")
+
+
+def actions_of(data: Dataset) -> Space[Any]:
+    """Return the space of recorded actions; that of numbers has no bounds."""
+    if data.discrete_actions:
+        first, number = data.choices()
+        return Discrete(number, start=first)
+    return Box(-np.inf, np.inf, data.actions.shape[1:], np.float32)
+
+
 def check_dataset(
     dataset: str,
     env: str | None = None,
@@ -51,6 +80,7 @@ def check_dataset(
     modules: Sequence[str] = (),
     gin: Sequence[str] = (),
     dataset_steps: int | None = None,
+    algo: str | None = None,
 ) -> int:
     """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
 
@@ -74,6 +104,9 @@ def check_dataset(
                 data = data.first_steps(dataset_steps)
             data = data.fraction(dataset_fraction)
             diagnosis = examine_dataset(data, env=made)
+            if algo is not None:
+                found = examine_algorithm(algo, actions_of(data), data.name, are_recorded=True)
+                diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
             check_unused_bindings(bindings)
     print_findings(console, [*diagnosis.findings, *diagnosis.advice])
     if diagnosis.spreads:

@@ -11,6 +11,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offpcc.algorithms import ActorCritic, short_name
+from offpcc.algorithms import ActorCritic, find_algorithm, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli import zoo
-from offpcc.cli.check_dataset import check_dataset, print_findings
+from offpcc.cli.check_dataset import check_dataset, examine_algorithm, print_findings
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
@@ -35,6 +36,7 @@ from offpcc.envs.make import env_options, simulator_version
 from offpcc.envs.registration import is_installed
 from offpcc.envs.rendering import has_screen
 from offpcc.envs.tasks import atari, dm_control_suite
+from offpcc.envs.wrappers import raw_actions
 from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.analysis.run_tables import groups_of, groups_with_numbers, labels_of, losses_at_switch
 from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
@@ -121,6 +123,7 @@ def run_check(
     episodes: int | None = None,
     json_output: bool = False,
     dataset_steps: int | None = None,
+    algo: str | None = None,
 ) -> int:
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
 
@@ -141,6 +144,7 @@ def run_check(
             "model": model,
             "steps": steps,
             "longest_episode": longest_episode,
+            "algo": algo,
             "dataset_fraction": None if dataset_fraction == 1.0 else dataset_fraction,
         }
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
@@ -151,7 +155,8 @@ def run_check(
     if model is not None:
         if dataset is None:
             raise UserError(f"--model {model} is compared with recorded data; give a dataset with --dataset")
-        given = {"output": output, "steps": steps, "longest_episode": longest_episode, "dataset_steps": dataset_steps}
+        given: dict[str, Any] = {"output": output, "steps": steps, "longest_episode": longest_episode}
+        given |= {"dataset_steps": dataset_steps, "algo": algo}
         for name, value in given.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect with --model; leave it out")
@@ -162,7 +167,7 @@ def run_check(
                 raise UserError(
                     f"--{name} {value} has no effect with --dataset, because the whole dataset is checked; leave it out"
                 )
-        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps)
+        return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps, algo)
     if env is None:
         raise UserError(
             "there is nothing to check; give a run's folder, an environment (--env) or a dataset (--dataset)"
@@ -170,8 +175,14 @@ def run_check(
     part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
     reject_unused_options("--dataset", output=(output, None), **part)
     bindings = loading.load_gin_config(config, gin, modules=modules)
+    if algo is not None:
+        find_algorithm(algo)  # raises before the walk
     longest = longest_episode or episode_options()
     diagnosis = examine_env(env, steps or STEPS, seed or 0, longest, env_options())
+    if algo is not None and not diagnosis.of(FAULT):
+        with opened(configured_make(env)()) as made:
+            found = examine_algorithm(algo, raw_actions(made), env)
+        diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
     check_unused_bindings(bindings)
     console = Console()
     print_findings(console, diagnosis.findings)

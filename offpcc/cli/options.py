@@ -411,8 +411,8 @@ TAKES = {  # the options of each command
     "board": "folder --port",
     "params": "name --json --import",
     "envs": "text --gallery",
-    "check": "folder --env --dataset --dataset_fraction --dataset_steps --model --output --steps --longest_episode "
-    "--seed --episodes --json --config --gin --import",
+    "check": "folder --env --dataset --algo --dataset_fraction --dataset_steps --model --output --steps "
+    "--longest_episode --seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --gin --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
@@ -492,6 +492,10 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     "check --env": {
         "help": "Check this environment: a name of `offpcc envs`, any Gymnasium id, or MODULE:ID of your own. With "
         "--dataset, compare the data with it. With RUN, play in it; the default is that of the run."
+    },
+    "check --algo": {
+        "required": False,
+        "help": "Also tell whether this algorithm is for such actions, and else which one is. With --env or --dataset.",
     },
     "check --episodes": {"help": "With RUN: play this many episodes, two or more. The default is 20."},
     "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},

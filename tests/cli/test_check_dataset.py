@@ -347,3 +347,26 @@ def test_it_ends_with_a_recommendation_before_the_table(check, tmp_path):
     )
     assert "also train bc, and compare their tests" in lines[advised + 1]
     assert "`offpcc params cql`" in lines[advised + 1] and lines[advised + 2].split()[:1] == ["min"]
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "code", "words"),
+    [
+        (
+            "cartpole-v0",
+            "rsac",
+            1,
+            "FAULT algorithm .* Discrete.* but RecurrentSAC is for continuous actions; choose rdsac",
+        ),
+        ("cartpole-v0", "dsac", 0, "ok algorithm dsac is for actions such as those of cartpole-v0"),
+        ("pendulum-v0", "dqn", 1, "FAULT algorithm .* DQN is for discrete actions; choose sac"),
+        ("pendulum-v0", "dqm", 2, "there is no algorithm 'dqm'"),
+    ],
+)
+def test_an_algorithm_for_other_actions_is_named(env, algo, code, words, launch, tmp_path):
+    given = ("--env", env, "--algo", algo)
+    found, out, err = launch("check", *given, "--steps", 300)
+    assert found == code and re.search(words, " ".join((out + err).split())), (out, err)
+    assert launch("collect", "--env", env, "--actor", "random", "--steps", 60, "--out", tmp_path / "d.hdf5")[0] == 0
+    found, out, err = launch("check", "--dataset", tmp_path / "d.hdf5", "--algo", algo)
+    assert ("FAULT algorithm" in " ".join(out.split())) == (code == 1) and (found == 2) == (code == 2), (out, err)
