@@ -360,7 +360,7 @@ $(EVIDENCE_HEADS): $(VENV)/installed
 # here; the other recording, of stable-baselines, is to lie in $OFFPCC_DATASETS.
 DISCRETE := $(addprefix pole+,dqn rdqn rqrdqn rdsac r2d2)
 DISCRETE_DATA := $(DATA)/cartpole-random.hdf5
-DISCRETE_PEERS := dbc+d3rlpy dbcq+d3rlpy dcql+d3rlpy dcrr+tianshou
+DISCRETE_PEERS := $(foreach algo,dbc dbcq dcql,$(algo)+d3rlpy $(algo)+tianshou) dcrr+tianshou
 DISCRETE_OURS := $(foreach data,cartpole-random cartpole-sb-expert,$(addprefix choices+$(data)+,dbc dbcq dcql dcrr))
 DISCRETE_THEIRS := $(foreach data,cartpole-random cartpole-sb-expert,$(addprefix choices+$(data)+,$(DISCRETE_PEERS)))
 OF_CHOICES = --env CartPole-v1 --config configs/evidence/discrete/beside_peers.gin --run_id 1 2 3 \

@@ -8,8 +8,21 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from tianshou.algorithm import BCQ, CQL, QRDQN, SAC, TD3, TD3BC, DiscreteCRR
+from tianshou.algorithm import (
+    BCQ,
+    CQL,
+    QRDQN,
+    SAC,
+    TD3,
+    TD3BC,
+    DiscreteBCQ,
+    DiscreteCQL,
+    DiscreteCRR,
+    OffPolicyImitationLearning,
+)
 from tianshou.algorithm.imitation.bcq import BCQPolicy
+from tianshou.algorithm.imitation.discrete_bcq import DiscreteBCQPolicy
+from tianshou.algorithm.imitation.imitation_base import ImitationPolicy
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
 from tianshou.algorithm.modelfree.qrdqn import QRDQNPolicy
 from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
@@ -78,29 +91,49 @@ DIFFERS = {
 
 
 def learner(case: Case, data: Transitions) -> Learner:
-    """What learns from `data`: CRR for discrete actions.
+    """What learns from `data`, for discrete actions. BCQ acts and imitates by networks of their own.
 
     Raises:
         UnavailableError: there is no such algorithm here.
     """
-    if case.algorithm != "dcrr":
-        raise UnavailableError(f"no {case.algorithm} of Tianshou learns from recorded data here")
     num_observed, num_actions = data.dims
-    sizes = case.sizes.hidden_dims
+    sizes, space = case.sizes.hidden_dims, gymnasium.spaces.Discrete(num_actions)
 
-    def net() -> Net:
-        return Net(state_shape=num_observed, action_shape=num_actions, hidden_sizes=sizes)
+    def net(num_atoms: int = 1) -> Net:
+        return Net(state_shape=num_observed, action_shape=num_actions, hidden_sizes=sizes, num_atoms=num_atoms)
 
-    policy = DiscreteActorPolicy(actor=net(), action_space=gymnasium.spaces.Discrete(num_actions))
-    critic = DiscreteCritic(preprocess_net=Net(state_shape=num_observed, hidden_sizes=sizes), last_size=num_actions)
-    agent = DiscreteCRR(policy=policy, critic=critic, optim=_adam(), min_q_weight=1.0, target_update_freq=500)
+    agent: Any
+    match case.algorithm:
+        case "dbc":
+            policy = ImitationPolicy(actor=net(), action_space=space)
+            agent = OffPolicyImitationLearning(policy=policy, optim=_adam())
+        case "dbcq":
+            policy = DiscreteBCQPolicy(model=net(), imitator=net(), target_update_freq=500, action_space=space)
+            agent = DiscreteBCQ(policy=policy, optim=_adam(), target_update_freq=500)
+        case "dcql":
+            policy = QRDQNPolicy(model=net(num_atoms=50), action_space=space)
+            agent = DiscreteCQL(
+                policy=policy, optim=_adam(), num_quantiles=50, min_q_weight=1.0, target_update_freq=500
+            )
+        case "dcrr":
+            policy = DiscreteActorPolicy(actor=net(), action_space=space)
+            critic = DiscreteCritic(
+                preprocess_net=Net(state_shape=num_observed, hidden_sizes=sizes), last_size=num_actions
+            )
+            agent = DiscreteCRR(policy=policy, critic=critic, optim=_adam(), min_q_weight=1.0, target_update_freq=500)
+        case _:
+            raise UnavailableError(f"no {case.algorithm} of Tianshou learns from recorded data here")
     agent.policy.is_within_training_step = True
     buffer, size = filled_with(data._replace(actions=data.actions.argmax(1))), case.sizes.batch_size
 
     @torch.no_grad()
     def act(observations: np.ndarray) -> np.ndarray:
-        logits, _ = policy.actor(torch.as_tensor(observations, dtype=torch.float32))
-        return np.eye(num_actions)[logits.argmax(-1).numpy()]
+        seen = torch.as_tensor(observations, dtype=torch.float32)
+        if case.algorithm == "dcrr":  # its policy samples
+            best = agent.policy.actor(seen)[0].argmax(-1)
+        else:
+            best = agent.policy(Batch(obs=seen, info={})).act
+        return np.eye(num_actions)[np.asarray(best)]
 
     return Learner(lambda: agent.update(buffer, size), act)
 

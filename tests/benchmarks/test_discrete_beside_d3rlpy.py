@@ -71,7 +71,10 @@ def test_a_loss_and_its_gradient(algo, cls):
         assert torch.allclose(mine.grad, other.grad, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("library, algo", [("d3rlpy", "dbc"), ("d3rlpy", "dcql"), ("tianshou", "dcrr")])
+@pytest.mark.parametrize(
+    "library, algo",
+    [("d3rlpy", "dbc"), ("d3rlpy", "dcql"), *(("tianshou", algo) for algo in ("dbc", "dbcq", "dcql", "dcrr"))],
+)
 def test_a_learner_acts_one_hot(library, algo):
     pytest.importorskip(library)
     torch.manual_seed(0)
