@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, PackedDict, Step
@@ -21,10 +22,11 @@ from offpcc.envs.guard import close, guarded
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrappers import raw_actions
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, warn_of_data
 from offpcc.utils.spaces import OneHot
 from offpcc.utils.video import video
 
@@ -188,6 +190,25 @@ def open_environment(
     return made
 
 
+def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:
+    """Return a warning if an environment's bounds of actions differ from those that the agent learned with, or ""."""
+    own, there = getattr(algorithm, "action_space", None), raw_actions(env)
+    if not (isinstance(own, spaces.Box) and own.is_bounded() and isinstance(there, spaces.Box)):
+        return ""
+    if own.shape != there.shape or all(map(np.allclose, (own.low, own.high), (there.low, there.high))):
+        return ""
+    learned, played = (" to ".join(_in_words(bound) for bound in (box.low, box.high)) for box in (own, there))
+    return (
+        f"the agent learned actions from {learned}, and {name_of(env)} scales them to its own, from {played}; if it "
+        f"learned from data in these units, train it again with dataset.action_range, or with this environment"
+    )
+
+
+def _in_words(bound: np.ndarray) -> str:
+    numbers = [f"{number:g}" for number in bound.ravel()]
+    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
+
+
 def endless_episodes(
     algorithm: ActorCritic, make_env: MakeAnyEnv, seed: int, longest_episode: int = LONGEST_EPISODE, shows: bool = False
 ) -> Iterator[EpisodeResult]:
@@ -243,6 +264,8 @@ def evaluate_actor(
     with ExitStack() as stack:
         num = min(num_envs, num_episodes)
         envs = [stack.enter_context(closing(guarded(open_environment(make_env, algorithm)))) for _ in range(num)]
+        if text := other_bounds(algorithm, envs[0]):
+            warn_of_data(text)
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes), longest_episode=longest_episode)
 
 

@@ -888,3 +888,22 @@ def test_a_recording_of_cut_episodes_is_enough_for_memory(tmp_path, launch):
     assert data.is_whole.tolist() == [False]
     learner = build("pendulum-v0", "rbc", dataset=data, algorithm=TINY)
     assert learner.buffer.num_transitions == 60
+
+
+def test_an_agent_without_an_environment_tells_that_its_actions_are_scaled_in_one():
+    """The data are in the environment's units, but small enough for the agent's."""
+    draw = np.random.default_rng(0)
+    given = {
+        "observations": draw.normal(size=(40, 3)),
+        "rewards": np.ones(40),
+        "actions": draw.uniform(-0.4, 0.4, (40, 1)),
+    }
+    given |= {"terminations": np.zeros(40, bool), "truncations": np.arange(40) % 20 == 19}
+    learner = build(None, "bc", dataset=Dataset.from_arrays(**given), algorithm=TINY)
+    with pytest.warns(DataWarning, match="learned actions from -1 to 1, and pendulum-v0 scales .* from -2 to 2"):
+        offpcc.evaluate(learner.algorithm, "pendulum-v0", episodes=1)
+    fitting = Dataset.from_arrays(**given, action_range=(-2.0, 2.0))
+    learner = build(None, "bc", dataset=fitting, algorithm=TINY)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataWarning)
+        offpcc.evaluate(learner.algorithm, "pendulum-v0", episodes=1)
