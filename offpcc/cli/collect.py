@@ -40,6 +40,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import sha256
 from offpcc.utils.spaces import OneHot
+from offpcc.utils.words import counted
 
 RANDOM = "random"
 ATARI_STACK = (4, 84, 84)  # shape of an observation of a preprocessed game
@@ -282,8 +283,3 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
         is_atari = space.shape == ATARI_STACK
         algorithm, config = "dcql", "discrete/atari_dcql" if is_atari else "discrete/cartpole_data"
     return f"{'c' * sees_images}{'r' * needs_memory}{algorithm}", f"configs/{config}.gin"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 step" or "2,000 steps"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

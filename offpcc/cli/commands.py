@@ -58,6 +58,7 @@ from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import read_json
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
+from offpcc.utils.words import counted
 
 EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
 STEPS = 2_000  # environment steps of the longest walk of `check`
@@ -361,7 +362,8 @@ def run_evaluate(
         if len(actors) == 1:
             print(f"{file} in {add_simulator_version(played_in)}", overview(results, played_in), sep="\n")
         else:
-            print(f"{file}: {_mean_return(played_in, found[-1]['returns'])} over {episodes} episodes", flush=True)
+            mean = _mean_return(played_in, found[-1]["returns"])
+            print(f"{file}: {mean} over {counted(episodes, 'episode')}", flush=True)
     if json_output:
         print(json.dumps(found[0] if actors == [*folder] and len(actors) == 1 else {"runs": found}, indent=2))
         return 0
@@ -414,7 +416,7 @@ def play_forever(
             for result in endless_episodes(actor, configured_make(env), seed, episode_options(), shows):
                 results.append(result)
                 played = format_return(result.episode_return)
-                print(f"episode {len(results)}: return {played}, {result.length} steps", flush=True)
+                print(f"episode {len(results)}: return {played}, {counted(result.length, 'step')}", flush=True)
     except signals.Interrupted as stop:
         if results:
             print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")

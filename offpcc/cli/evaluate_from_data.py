@@ -22,6 +22,7 @@ from offpcc.training.evaluation import MakeAnyEnv, evaluate_actor
 from offpcc.training.loggers.console import format_time_left, standard_console, started
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
+from offpcc.utils.words import counted
 
 MOST_CHOSEN = (1, 3, 5)  # k of regret@k
 REDRAWN_AFTER, TOLD_AFTER = 0.2, 10.0  # seconds between two states of the bar, and between two lines
@@ -145,7 +146,7 @@ def print_values(policies: Sequence[Evaluated]) -> None:
         print(f"{number}. {one.actor}: {one.estimate}")
         if (played := one.played) is not None:
             print(
-                f"   played {played.num_episodes} episodes in {one.env}: mean discounted return "
+                f"   played {counted(played.num_episodes, 'episode')} in {one.env}: mean discounted return "
                 f"{played.discounted:.2f}, mean undiscounted return {played.undiscounted:.1f}"
             )
     for one in ranking(policies):

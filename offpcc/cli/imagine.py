@@ -41,6 +41,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import sha256, writing_to
 from offpcc.utils.version import __version__
+from offpcc.utils.words import counted
 
 ROLLOUT_LENGTH = 5
 
@@ -195,7 +196,7 @@ def print_endings(imagination: ImaginedEpisodes, episodes: Sequence[Episode], st
     )
     mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
     print(
-        f"{collect.counted(steps, 'step')} in {collect.counted(len(episodes), 'episode')}, mean reward {mean:.4g}; "
+        f"{counted(steps, 'step')} in {counted(len(episodes), 'episode')}, mean reward {mean:.4g}; "
         f"{num_terminated:,} terminated, {num_unsure:,} were cut because the networks disagreed; "
-        f"{collect.counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
+        f"{counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
     )

@@ -44,6 +44,7 @@ from offpcc.utils.files import explain_disk_errors, read_json, write_json, write
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import check_folder, refuse_link
 from offpcc.utils.ray_cluster import check_address
+from offpcc.utils.words import counted
 
 REFRESHED_AFTER = 2.0  # seconds between two tables of --watch
 PATIENCE = 120  # seconds until a run of a sweep that was killed has saved its checkpoint
@@ -251,7 +252,7 @@ def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm
     if not stops_alike(there, given):
         raise UserError(f"{run.path} has another {' or '.join(NOT_LEARNED_FROM)} than {plan.file} asks for; {remedy}")
     if (known := _planned(run)) > epochs:
-        raise UserError(f"{run.path} has {known} epochs, but {plan.file} asks for {epochs}; {remedy}")
+        raise UserError(f"{run.path} has {counted(known, 'epoch')}, but {plan.file} asks for {epochs}; {remedy}")
 
 
 def _check_parts(settings: Sequence[Setting]) -> None:
@@ -335,7 +336,9 @@ def _train(
         epochs, last = _num_epochs(run), _return_at(run, math.inf)
         score = "" if math.isnan(last) else f", last test return {format_return(last)}"
         try:
-            print(f"{name}: {_status(run, root, failed) or 'not started'}, {epochs} epochs{score}", flush=True)
+            print(
+                f"{name}: {_status(run, root, failed) or 'not started'}, {counted(epochs, 'epoch')}{score}", flush=True
+            )
         except OSError:  # nobody reads it any more; the runs go on
             drop_output()
 

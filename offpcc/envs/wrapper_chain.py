@@ -14,6 +14,7 @@ from gymnasium.wrappers import TimeLimit
 from offpcc.envs.aliases import Array, Env
 from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
 from offpcc.utils.errors import UserError
+from offpcc.utils.words import counted
 
 Shape = tuple[int, ...] | None  # None for an observation that is not an array
 
@@ -128,7 +129,7 @@ def in_words(shape: Shape) -> str:
     """Return a shape as text for messages."""
     if shape is None:
         return "several parts"
-    return f"{shape[0]} numbers" if len(shape) == 1 else f"shape {shape}"
+    return counted(shape[0], "number") if len(shape) == 1 else f"shape {shape}"
 
 
 def _same_methods(wrapper: Env, parents: Sequence[Any]) -> bool:

@@ -29,6 +29,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError, warn_of_data
 from offpcc.utils.spaces import OneHot
 from offpcc.utils.video import video
+from offpcc.utils.words import counted
 
 TEST_SEED = 3_000_000  # of the first test episode; training seeds (run ids) are far smaller
 
@@ -284,7 +285,7 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
 def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
     """Yield one line of text per episode."""
     for number, result in enumerate(results, 1):
-        yield f"episode {number}: return {format_return(result.episode_return)}, {result.length} steps"
+        yield f"episode {number}: return {format_return(result.episode_return)}, {counted(result.length, 'step')}"
 
 
 def overview(results: list[EpisodeResult], env: str | None = None) -> str:
@@ -296,4 +297,4 @@ def overview(results: list[EpisodeResult], env: str | None = None) -> str:
     figures = {"mean": returns.mean(), "s.d.": returns.std(), "median": np.median(returns)}
     figures |= {"min": returns.min(), "max": returns.max()}
     text = ", ".join(f"{name} {figure:.{decimals}f}" for name, figure in figures.items())
-    return f"return over {len(results)} episodes: {text}; mean length {lengths:.0f}{score}"
+    return f"return over {counted(len(results), 'episode')}: {text}; mean length {lengths:.0f}{score}"

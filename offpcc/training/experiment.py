@@ -63,6 +63,7 @@ from offpcc.utils.paths import as_path
 from offpcc.utils.system import is_shortage
 from offpcc.utils.tensor_files import write_tensors
 from offpcc.utils.version import versions
+from offpcc.utils.words import counted
 
 ActionSpace = spaces.Box | spaces.Discrete
 EPISODE_STATE = ("actions", "memory", "notes")  # of an interaction; None where the episodes start again
@@ -191,7 +192,7 @@ class Experiment:
             check_num_envs(played, steps)
         if self.loop.epoch and self.steps_per_epoch not in (None, steps):
             raise UserError(
-                f"train.num_steps_per_epoch is {steps}, but the {self.loop.epoch} epochs so far had "
+                f"train.num_steps_per_epoch is {steps}, but the {counted(self.loop.epoch, 'epoch')} so far had "
                 f"{self.steps_per_epoch} steps, and all epochs must have the same length; leave num_steps_per_epoch out"
             )
         self.settings, self.steps_per_epoch = kept, steps
@@ -475,10 +476,10 @@ def describe_default(settings: Mapping[str, Any], is_online: bool) -> str:
     """Return the message about the length of a run without num_epochs."""
     num_steps = settings["num_epochs"] * settings["num_steps_per_epoch"]
     random = f", the first {settings['update_after']:,} at random" if is_online else ""
+    epochs, length = counted(settings["num_epochs"], "epoch"), counted(settings["num_steps_per_epoch"], "step")
     return (
-        f"num_epochs is not given, so the run has {settings['num_epochs']} epochs of "
-        f"{settings['num_steps_per_epoch']:,} steps: {num_steps:,} steps{random}; train(num_epochs=N) chooses another "
-        f"length"
+        f"num_epochs is not given, so the run has {epochs} of {length}: {counted(num_steps, 'step')}{random}; "
+        f"train(num_epochs=N) chooses another length"
     )
 
 
@@ -495,8 +496,8 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
             f"save it, and load it with a larger then_env_steps"
         )
     return (
-        f"there is nothing left to train: the run has had {loop.epoch} of {num_epochs} epochs. num_epochs counts from "
-        f"the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
+        f"there is nothing left to train: the run has had {loop.epoch} of {counted(num_epochs, 'epoch')}. num_epochs "
+        f"counts from the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
     )
 
 

@@ -24,6 +24,7 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import __version__, version_numbers, versions
+from offpcc.utils.words import counted
 
 LONGEST_NAME = 200  # characters; file systems allow 255 in a folder's name
 TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
@@ -178,7 +179,7 @@ class RunFolder:
             return ""
         if num_rows < 1:
             return ""
-        return f"; its table of {num_rows} epochs is kept as {self.rename_table()}"
+        return f"; its table of {counted(num_rows, 'epoch')} is kept as {self.rename_table()}"
 
     def rename_table(self) -> str:
         """Rename progress.csv to progress_before.csv, or progress_before_2.csv and so on; return the new name."""
@@ -321,8 +322,8 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
             )
     if not spec.then_env_steps and (steps := folder.env_steps()):
         raise UserError(
-            f"the run in {folder.path} has {steps} steps in its environment after the recorded data, but here it has "
-            f"none; add --then_env_steps {steps}"
+            f"the run in {folder.path} has {counted(steps, 'step')} in its environment after the recorded data, but "
+            f"here it has none; add --then_env_steps {steps}"
         )
     model = details.get("model")
     was_moved = isinstance(model, str) and not Path(model).exists()  # its new place may be named

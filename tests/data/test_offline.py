@@ -730,7 +730,7 @@ def test_the_two_lines_of_the_readme(launch, tmp_path):
         (["--dataset", "hoper-medium-v2"], ["hoper-medium-v2", "hopper-medium-v2"]),
         (["--dataset", "minari:no/such-v0"], ["no/such-v0"]),
         (["--dataset", "FILE", "--env", "pendulum-x-v0"], ["pendulum-x-v0", "did you mean"]),
-        (["--dataset", "FILE", "--env", "reacher-pomdp-v0"], ["actions of 1 numbers", "takes 2"]),
+        (["--dataset", "FILE", "--env", "reacher-pomdp-v0"], ["actions of 1 number,", "takes 2"]),
         (["--dataset", "FILE", "--env", "MountainCarContinuous-v0"], ["3", "2"]),
         (["--dataset", "FILE", "--gin", "ReplayBuffer.capacity=5"], ["ReplayBuffer.capacity", "held whole"]),
         (["--dataset", "FILE", "--gin", "train.update_after=5"], ["train.update_after", "recorded data"]),

@@ -64,7 +64,7 @@ def test_a_recording_that_fits_nowhere_is_refused():
     rows, _ = record(wandering(size=4))
     message = refusal(make("pendulum-va-v0"), rows)
     assert "observations of 4 numbers, but pendulum-va-v0 has 3 numbers without wrappers" in message
-    assert "1 numbers after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
+    assert "1 number after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
 
 
 def test_vectors_are_refused_where_images_are_seen():

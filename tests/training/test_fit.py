@@ -241,7 +241,7 @@ def test_tables_that_are_kept_are_numbered(tmp_path):
     folder = RunFolder.at(tmp_path)
     for number in range(3):
         folder.progress.write_text(f"step\n{number}\n")
-        assert "its table of 1 epochs is kept as" in folder.keep_table()
+        assert "its table of 1 epoch is kept as" in folder.keep_table()
     kept = [tmp_path / f"progress_before{end}.csv" for end in ("", "_2", "_3")]
     assert [file.read_text() for file in kept] == [f"step\n{number}\n" for number in range(3)]
 

@@ -204,7 +204,7 @@ def test_training_without_settings_has_a_default_length_and_says_so(capsys, monk
     learner = offpcc.build("pendulum-v0", "sac", algorithm=SMALL)
     learner.train(num_steps_per_epoch=20, num_test_episodes_per_epoch=0, update_after=10)
     told = capsys.readouterr().out
-    assert "num_epochs is not given, so the run has 1 epochs of 20 steps: 20 steps, the first 10 at random" in told
+    assert "num_epochs is not given, so the run has 1 epoch of 20 steps: 20 steps, the first 10 at random" in told
     assert learner.loop.num_updates == 10
     train(learner, num_epochs=2, num_steps_per_epoch=20)
     assert learner.loop.epoch == 2 and "not given" not in capsys.readouterr().out
@@ -870,7 +870,7 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     learner = train(offpcc.SAC(Drift, **SMALL))
     capsys.readouterr()
     learner.train(num_epochs=1)
-    assert "nothing left to train: the run has had 1 of 1 epochs" in capsys.readouterr().out
+    assert "nothing left to train: the run has had 1 of 1 epoch" in capsys.readouterr().out
     for _ in range(2):
         learner.train(num_epochs=3, stop_return=-1e6)
     told = capsys.readouterr().out
@@ -1239,7 +1239,7 @@ def test_training_goes_on_as_it_was_asked_before(tmp_path):
         learner.train(quiet, num_epochs=0)
     learner.train(quiet)
     assert learner.loop.epoch == 1
-    with pytest.raises(UserError, match="num_steps_per_epoch is 50, but the 1 epochs so far had 210 steps"):
+    with pytest.raises(UserError, match="num_steps_per_epoch is 50, but the 1 epoch so far had 210 steps"):
         learner.train(quiet, num_epochs=2, num_steps_per_epoch=50)
     learner.train(quiet, num_epochs=2)
     assert (learner.loop.epoch, learner.loop.step) == (2, 420)

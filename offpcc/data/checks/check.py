@@ -32,6 +32,7 @@ from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.spaces import MOST_CHOICES
+from offpcc.utils.words import counted
 
 __all__ = ["Examination", "examine_dataset", "refused"]
 
@@ -218,8 +219,8 @@ def _fact(data: Dataset, key: str) -> str:
 
 
 def _size(data: Dataset) -> Finding:
-    episodes = f"{data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}"
-    text = f"{data.num_steps:,} steps in {episodes}, {data.num_transitions:,} transitions; {data.num_bytes:,} bytes"
+    text = f"{counted(data.num_steps, 'step')} in {counted(data.num_episodes, 'episode')}, "
+    text += f"{counted(data.num_transitions, 'transition')}; {data.num_bytes:,} bytes"
     if data.num_transitions < BATCH:
         return Finding(
             "size",
@@ -257,7 +258,8 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
     text = f"from {spread.lowest:.4g} to {spread.highest:.4g}, mean {spread.mean:.4g}, {zeros:.1%} of them 0"
     if zeros >= SPARSE:
         others = int(np.logical_or.reduceat(data.rewards != 0, data.starts).sum())
-        text = f"{text}; {others:,} of {data.num_episodes:,} episodes hold others"
+        hold = "hold" if data.num_episodes > 1 else "holds"
+        text = f"{text}; {others:,} of {counted(data.num_episodes, 'episode')} {hold} others"
         return Finding("rewards", NOTE, text, "rewards are sparse: make sure that enough episodes reach one")
     return Finding("rewards", OK, text)
 

@@ -23,6 +23,7 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
 from offpcc.utils.paths import shown
 from offpcc.utils.spaces import may_be_meant_as_image
+from offpcc.utils.words import counted
 
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
 FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
@@ -55,7 +56,9 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     if is_other:
         return f"it has {kind}, but {name_of(env)} takes {space}"
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
-    return "" if recorded == wanted else f"it has actions of {recorded} numbers, but {name_of(env)} takes {wanted}"
+    if recorded == wanted:
+        return ""
+    return f"it has actions of {counted(recorded, 'number')}, but {name_of(env)} takes {wanted}"
 
 
 def _as_choices(actions: Array) -> str:
@@ -216,7 +219,7 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     data, name, found = match_frame_stack(data, env), name_of(env), []
     if text := why_other_actions(data, env):
         found.append(Finding("env", FAULT, text, "name the environment it was recorded in"))
-    fine = f"its actions have {data.actions.shape[1]} numbers, as the recorded ones do"
+    fine = f"its actions have {counted(data.actions.shape[1], 'number')}, as the recorded ones do"
     if data.discrete_actions:
         fine = "its actions are discrete, as the recorded ones are"
     try:

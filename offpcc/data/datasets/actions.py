@@ -10,6 +10,7 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 from offpcc.utils.spaces import MOST_CHOICES
+from offpcc.utils.words import counted
 
 WIDE = 4.0  # width of an action range, twice that of [-1, 1]
 SHOWN = 3  # the most different bounds in a message
@@ -31,7 +32,7 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
         raise UserError(f"{name}: action_range is {action_range}; both bounds have to be finite")
     if not {low.shape, high.shape} <= {(), (1,), (num_actions,)}:
         raise UserError(
-            f"{name}: actions have {num_actions} numbers, but their bounds (action_range, or those of the "
+            f"{name}: actions have {counted(num_actions, 'number')}, but their bounds (action_range, or those of the "
             f"environment) have {max(low.size, high.size)}; give one number, or as many as actions have"
         )
     if not ((low <= high).all() and (low < high).any()):  # a component whose bounds are equal never changes

@@ -20,6 +20,7 @@ from offpcc.data.datasets.columns import (
     converted,
 )
 from offpcc.data.datasets.metadata import Notice
+from offpcc.utils.words import counted
 
 # Some recorders read the last next observation after the reset, so it is the first observation of the next episode.
 # The recorder is assumed to do so from this share of episodes on. It need not be all of them, because the recording
@@ -72,8 +73,8 @@ def last_steps(
         stops = np.flatnonzero(ends) + 1
         terminated = terminations[stops - 1]
         text = (
-            f"there are no next_observations, so the last step of {(~terminated).sum():,} of {len(stops):,} episodes "
-            f"has an unknown next observation: it is not a transition"
+            f"there are no next_observations, so the last step of {(~terminated).sum():,} of "
+            f"{counted(len(stops), 'episode')} has an unknown next observation: it is not a transition"
         )
         notices = [] if terminated.all() else [Notice("no next observations", text)]
         return LastSteps(stops, observations[stops - 1], terminated, notices)

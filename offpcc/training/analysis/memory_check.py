@@ -24,6 +24,7 @@ from offpcc.training.evaluation import MakeAnyEnv, open_environment, run_episode
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, save_figure
+from offpcc.utils.words import counted
 
 Array = npt.NDArray[Any]
 Interval = tuple[float, float]  # 95% bootstrap interval of a mean of paired differences
@@ -95,7 +96,8 @@ class MemoryCheck:
             verdict = "Its actions depend on the memory, but these episodes do not show that the return does."
             if often.cost_interval[0] > 0.0 or often.cost_interval[1] < 0.0:
                 verdict = f"Its actions depend on the memory, but the return changes by less than {NEGLIGIBLE:.0%}."
-        said = [f"The return is {_number(np.mean(self.returns))}, the mean over {len(self.returns)} episodes."]
+        episodes = counted(len(self.returns), "episode")
+        said = [f"The return is {_number(np.mean(self.returns))}, the mean over {episodes}."]
         said.append(f"Erasing the memory before every step changes {often}. {verdict}")
         for kind, how in (("erased", "Erasing the memory once"), ("scrambled", "The memory of another episode")):
             if found := [effect for effect in once if effect.kind == kind]:

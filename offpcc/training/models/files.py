@@ -35,6 +35,7 @@ from offpcc.utils.files import writing_to
 from offpcc.utils.locks import FolderInUseError, FolderLock
 from offpcc.utils.paths import as_path
 from offpcc.utils.tensor_files import FileError, read_tensors, write_tensors
+from offpcc.utils.words import counted
 
 FORMAT = 2
 MOSTLY_EQUAL = 0.9  # share of equal rewards from which the others are rare
@@ -67,8 +68,9 @@ def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Ca
     rows = data.rows
     if model.history > (longest := int((rows.stops - rows.starts).max())):
         show(
-            f"note: the networks read {model.history} observations, but the longest episode has {longest} steps, so "
-            f"every input begins with copies of the first observation; DynamicsModel.history is a number of steps"
+            f"note: the networks read {model.history} observations, but the longest episode has "
+            f"{counted(longest, 'step')}, so every input begins with copies of the first observation; "
+            f"DynamicsModel.history is a number of steps"
         )
     if model.history == 1 and seems_hidden(rows.observations, rows.actions, rows.starts, rows.stops):
         show(
@@ -147,7 +149,8 @@ def fit_model(
         asked = {"--seed": seed, **training.values()}
         check_same_settings(content, settings, asked, file, "give that value, or another file")
         if content["training"] is None:
-            show(f"{file} is finished, after {model.facts['num_epochs']} epochs; there is nothing left to train")
+            epochs = counted(model.facts["num_epochs"], "epoch")
+            show(f"{file} is finished, after {epochs}; there is nothing left to train")
             return model
     fit = ModelFit(model, data.rows, training, seed)
     if content is not None:
@@ -156,7 +159,7 @@ def fit_model(
     try:
         train_to_file(fit, file, show)
     except signals.Interrupted as stop:
-        kept = f"{file} keeps {fit.epoch} epochs" if file.exists() else "nothing is kept"
+        kept = f"{file} keeps {counted(fit.epoch, 'epoch')}" if file.exists() else "nothing is kept"
         stop.message = f"stopped; {kept}; run the same command with --resume to continue"
         raise
     return model

@@ -60,7 +60,7 @@ def only(findings, level):
 def test_what_the_agent_will_see_is_told(wrapped, shape):
     found = only(fits(data(), wrapped(Cart())), OK)
     assert f"the agent in Cart sees float32 of shape {shape}, where float32 of shape (2,) was recorded" in found
-    assert "its actions have 1 numbers" in found
+    assert "its actions have 1 number, as the recorded ones do" in found
 
 
 def test_data_that_was_recorded_through_the_wrappers_fits_too():
@@ -74,7 +74,7 @@ def test_data_that_was_recorded_through_the_wrappers_fits_too():
     [
         (
             lambda: (data(size=4), DropIndices(Cart(), (1,))),
-            ["4 numbers", "2 numbers without wrappers", "1 numbers after"],
+            ["4 numbers", "2 numbers without wrappers", "1 number after"],
         ),
         (lambda: (data(seen_through='["Flicker()"]'), Cart()), ["recorded with Flicker()", "no wrapper"]),
         (lambda: (data(seen_through="Flicker"), Cart()), ["metadata/seen_through is 'Flicker'"]),

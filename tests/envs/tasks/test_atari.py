@@ -333,6 +333,6 @@ def test_a_run_resumes_to_the_same_bytes(launch, tmp_path, algo, config, binding
     assert rows(halves) == rows(whole)
     assert (halves / "actor_last.pt").read_bytes() == (whole / "actor_last.pt").read_bytes()
     code, out, err = launch("evaluate", whole, "--episodes", 1)
-    assert code == 0 and "return over 1 episodes" in out, err
+    assert code == 0 and "return over 1 episode:" in out, err
     code, out, err = launch("collect", *env, "--actor", whole, "--steps", 30, "--out", tmp_path / "games.hdf5")
     assert code == 0 and "30 steps" in out, err

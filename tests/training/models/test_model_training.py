@@ -629,7 +629,7 @@ def test_a_training_continues_only_with_its_settings(recording, tmp_path, capsys
 
         patched.setattr(ModelFit, "run_epoch", stopping)
         assert main([*words, small_nets]) == 130
-    assert "keeps 1 epochs; run the same command with --resume" in capsys.readouterr().err
+    assert "keeps 1 epoch; run the same command with --resume" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 2
     assert "DynamicsModel.hidden_dims is [200, 200, 200, 200], but" in capsys.readouterr().err
     assert main([*words, small_nets, "--resume", "--seed", "3"]) == 2
