@@ -113,6 +113,7 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         for stage in stages:
             if chain[stage].observation_space.shape == (ANT,):
                 return stage
+    _refuse_other_images(name, observations, [chain[stage].observation_space for stage in stages])
     sizes = [f"{in_words(chain[0].observation_space.shape)} without wrappers"]
     sizes += [
         f"{in_words(chain[stage].observation_space.shape)} after {describe_wrapper(chain[stage])}"
@@ -175,11 +176,39 @@ def _check_same(name: str, recorded: Sequence[str], here: Sequence[str]) -> None
                 f"{wrapper} record all its arguments by gymnasium.utils.RecordConstructorArgs (functions need a name) "
                 f"and collect the data again, or write the wrappers of the recording into metadata/seen_through"
             )
+    remedy = "name the environment in which the data was recorded"
+    if len(here) < len(recorded) and list(recorded[: len(here)]) == list(here):
+        missing = [one.partition("(")[0] for one in recorded[len(here) :]]
+        references = ", ".join(f"@{'gymnasium.' * hasattr(gymnasiums, one)}{one}" for one in missing)
+        what = f"no {_listed(recorded[len(here) :])}" if here else "no wrapper"
+        raise UserError(
+            f"the data was recorded with {_listed(recorded)}, but {name} has {what}; {remedy}, or add what is missing, "
+            f'with the same arguments: --gin "make.wrappers=[{references}]"'
+        )
     if list(here[: len(recorded)]) != list(recorded):
         raise UserError(
-            f"the data was recorded with {_listed(recorded)}, but {name} has {_listed(here)}, which does not begin "
-            f"with the same; name the environment in which the data was recorded, or one that adds wrappers to it"
+            f"the data was recorded with {_listed(recorded)}, but {name} has {_listed(here)}, and its first wrappers "
+            f"have to be those of the recording; {remedy}, or one that adds wrappers to it"
         )
+
+
+def _refuse_other_images(name: str, observations: Array, shown: Sequence[gym.Space[Any]]) -> None:
+    """Raise if recorded images are those of an environment, but in another type, or with the channels elsewhere."""
+    recorded, faults, remedies = observations.shape[1:], list[str](), list[str]()
+    if len(recorded) != 3:
+        return
+    for space in shown:
+        first, last = (recorded[-1], *recorded[:-1]), (*recorded[1:], recorded[0])
+        if space.dtype != np.uint8 or space.shape not in (recorded, first, last):
+            continue
+        if space.shape != recorded:
+            ends, axes = (("first", "last"), (0, 2, 3, 1)) if space.shape == last else (("last", "first"), (0, 3, 1, 2))
+            faults.append(f"have their channels {ends[0]}, in the shape {recorded}, but {name} has them {ends[1]}")
+            remedies.append(f"transpose them, observations.transpose{axes}")
+        if observations.dtype != space.dtype:
+            faults.append(f"are {observations.dtype}, but {name} has {space.dtype}")
+            remedies.append("give uint8 from 0 to 255")
+        raise UserError(f"the images of the data {', and '.join(faults)}; {', and '.join(remedies)}")
 
 
 def _listed(wrappers: Sequence[str]) -> str:

@@ -177,7 +177,7 @@ def test_an_image_of_floats_is_not_one_of_bytes():
     env = wandering(shape=(1, 4, 4), dtype=np.uint8)
     rows, _ = record(env, into=np.uint8)
     floats = {**rows, "observations": rows["observations"].astype(np.float32)}
-    assert "shape (1, 4, 4)" in refusal(env, floats)
+    assert "are float32, but Wandering-v0 has uint8; give uint8 from 0 to 255" in refusal(env, floats)
 
 
 def test_actions_that_were_recorded_do_not_stick():

@@ -19,8 +19,9 @@ from gymnasium.wrappers import (
 from wandering import Wandering, assert_same, noisy, record, refusal, seen, wandering
 
 from offpcc.envs.make import env_options, make
-from offpcc.envs.wrapper_chain import is_observation_wrapper, levels, name_of, observation_wrappers
+from offpcc.envs.wrapper_chain import find_recorded_level, is_observation_wrapper, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
+from offpcc.utils.errors import UserError
 
 
 def shapes(env):
@@ -55,7 +56,13 @@ def test_a_recording_seen_otherwise_is_refused():
     assert "recorded with KeepIndices(indices=[0, 1])" in message
     assert "pendulum-va-v0 has KeepIndices(indices=[2]), PreviousAction()" in message
     message = refusal(make("pendulum-v0"), rows, recorded_wrappers=["KeepIndices(indices=[0, 1])"])
-    assert "pendulum-v0 has no wrapper" in message
+    remedy = 'or add what is missing, with the same arguments: --gin "make.wrappers=[@KeepIndices]"'
+    assert "but pendulum-v0 has no wrapper; name the environment" in message and message.endswith(remedy)
+    message = refusal(make("pendulum-v0"), rows, recorded_wrappers=["Flicker()", "DelayObservation(delay=2)"])
+    assert message.endswith('"make.wrappers=[@Flicker, @gymnasium.DelayObservation]"')
+    one = ["KeepIndices(indices=[0, 1])", "Flicker()"]
+    message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, recorded_wrappers=one)
+    assert "pendulum-p-v0 has no Flicker(); name" in message and message.endswith('"make.wrappers=[@Flicker]"')
     message = refusal(make("pendulum-p-v0"), {**rows, "observations": shown}, recorded_wrappers=[])
     assert "observations of 2 numbers, but pendulum-p-v0 has 3 numbers without wrappers; name" in message
 
@@ -65,6 +72,38 @@ def test_a_recording_that_fits_nowhere_is_refused():
     message = refusal(make("pendulum-va-v0"), rows)
     assert "observations of 4 numbers, but pendulum-va-v0 has 3 numbers without wrappers" in message
     assert "1 number after KeepIndices(indices=[2]), 2 numbers after PreviousAction()" in message
+
+
+class Pictures(gym.Env):
+    """Images of another height and width, with their channels last, or first."""
+
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,))
+
+    def __init__(self, shape=(8, 9, 3)):
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+
+
+LAST, FIRST = (8, 9, 3), (3, 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shown", "dtype", "axes", "told"),
+    [
+        (LAST, LAST, np.float32, None, "are float32, but Pictures has uint8; give uint8 from 0 to 255"),
+        (FIRST, LAST, np.uint8, (0, 2, 3, 1), "channels first, in the shape (3, 8, 9), but Pictures has them last; "),
+        (LAST, FIRST, np.uint8, (0, 3, 1, 2), "channels last, in the shape (8, 9, 3), but Pictures has them first; "),
+        (FIRST, LAST, np.float32, (0, 2, 3, 1), "them last, and are float32, but Pictures has uint8; transpose them"),
+        ((7, 9, 3), LAST, np.uint8, None, "the data holds observations of shape (7, 9, 3), but Pictures has shape"),
+    ],
+)
+def test_images_in_another_form_are_refused(shape, shown, dtype, axes, told):
+    observations = np.zeros((2, *shape), dtype)
+    with pytest.raises(UserError) as raised:
+        find_recorded_level(Pictures(shown), observations, None)
+    assert told in raised.value.message
+    if axes is not None:
+        assert f"transpose them, observations.transpose{axes}" in raised.value.message
+        assert find_recorded_level(Pictures(shown), observations.transpose(axes).astype(np.uint8), None) == 0
 
 
 def test_vectors_are_refused_where_images_are_seen():
