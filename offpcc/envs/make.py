@@ -61,6 +61,7 @@ Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
 FLATTEN = "gymnasium.wrappers.FlattenObservation (make.wrappers=[@gymnasium.FlattenObservation])"
 LARGEST_BOUND = 1e9  # of actions
+MOST_NAMED = 3  # ids of a module in a message
 INFO = "info"  # the value of make.state for info["state"]
 StateKey = Annotated[str, Rule("a key of Dict observations, or 'info'", lambda value: isinstance(value, str) and value)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
@@ -577,12 +578,26 @@ def _unknown(name: str, known: Iterable[str]) -> str:
         return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
     if games := atari.similar_game(name):
         return f"{name}: offpcc does not make this form of the game; choose {games}"
-    nearest = similar(name.split(":")[-1], known)
+    module, _, own_name = name.rpartition(":")
+    if own := _registered_by(module):
+        named = similar(own_name, own) or own[:MOST_NAMED]
+        return f"{name}: {module} registers {', '.join(named)}; give {module}:{named[0]}"
+    nearest = similar(own_name, known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (
         f"{name}: there is no such environment; {advice} An environment of your own needs the import of its module: "
         f"add --import MODULE, or --config with its import"
     )
+
+
+def _registered_by(module: str) -> list[str]:
+    """Return the ids of the environments whose classes or functions are in a module."""
+    inside, found = re.compile(rf"{re.escape(module)}(\.|:|$)"), []
+    for name, spec in gymnasium.registry.items() if module else ():
+        point = spec.entry_point
+        if inside.match(point if isinstance(point, str) else f"{getattr(point, '__module__', '')}"):
+            found.append(name)
+    return found
 
 
 def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:

@@ -147,13 +147,34 @@ def test_rendering_is_asked_for(monkeypatch):
         ("pendlum-img-v0", "pendulum-img-v0"),
         ("Pendulum-v9", "Pendulum-v1"),
         ("Pendulum-v0", "Pendulum-v1"),
-        ("offpcc.envs:pendulum-imgs-v0", "pendulum-img-v0"),
     ],
 )
 def test_an_unknown_id_comes_with_the_nearest(name, nearest):
     text = message(name)
     assert "no such environment; did you mean" in text
     assert nearest in text
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("offpcc.envs:pendulum-imgs-v0", "; give offpcc.envs:pendulum-img-v0"),
+        ("pix:Catch", "pix:Catch: pix registers catch-v0; give pix:catch-v0"),
+        ("pix:Catch-v0", "pix:Catch-v0: pix registers catch-v0; give pix:catch-v0"),
+        ("pix:ball-v0", "pix:ball-v0: pix registers catch-v0; give pix:catch-v0"),
+        ("json:ball-v0", "json:ball-v0: there is no such environment"),
+    ],
+)
+def test_the_ids_of_a_module_are_named(name, told, tmp_path, monkeypatch):
+    code = "import gymnasium\nclass Catch(gymnasium.Env): pass\ngymnasium.register('catch-v0', entry_point=Catch)\n"
+    (tmp_path / "pix.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    try:
+        assert told in message(name)
+    finally:
+        sys.modules.pop("pix", None)
+        gymnasium.registry.pop("catch-v0", None)
 
 
 def test_an_id_like_no_other_comes_with_the_list():

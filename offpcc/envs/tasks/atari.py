@@ -227,17 +227,17 @@ def is_atari(name: str) -> bool:
 
 
 def similar_game(name: str) -> str | None:
-    """Return the ids that offpcc makes of a game whose id has another form, such as Pong-v4; None if it is no game."""
-    found = re.fullmatch(r"(?:ALE/)?([A-Z]\w*?)(?:Deterministic|NoFrameskip)?(?:-ram\w*)?-v\d+", name)
+    """Return the ids that offpcc makes of a game whose name has another form: pong, Pong-v4; None if it is no game."""
+    found = re.fullmatch(r"(?:ALE/)?([A-Za-z]\w*?)(?:Deterministic|NoFrameskip)?(?:-ram\w*)?(?:-v\d+)?", name)
     if found is None or not is_installed(PACKAGE):
         return None
     import ale_py  # noqa: F401 (it registers its ids)
 
-    same = [spec for name, spec in gym.registry.items() if re.fullmatch(rf"{found[1]}-v\d+", name)]
+    same = [spec for name, spec in gym.registry.items() if re.fullmatch(rf"{found[1]}-v\d+", name, re.IGNORECASE)]
     if any(not str(spec.entry_point).startswith("ale_py") for spec in same):  # such as Gymnasium's Blackjack
         return None
-    plain, newer = f"{found[1]}NoFrameskip-v4", f"ALE/{found[1]}-v5"
-    return " or ".join(each for each in (plain, newer) if each in gym.registry) or None
+    wanted = [f"{found[1]}NoFrameskip-v4".lower(), f"ALE/{found[1]}-v5".lower()]
+    return " or ".join(sorted((name for name in gym.registry if name.lower() in wanted), reverse=True)) or None
 
 
 def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:

@@ -271,7 +271,7 @@ def test_what_there_is_not_is_refused(name, kwargs, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["Pong-v4", "PongDeterministic-v4", "Pong-v5", "Pong-ram-v0"])
+@pytest.mark.parametrize("name", ["Pong-v4", "PongDeterministic-v4", "Pong-v5", "Pong-ram-v0", "Pong", "pong"])
 def test_forms_of_a_game_that_are_not_made_name_those_that_are(name):
     """In a process of its own: ale-py's ids are registered when it is first imported."""
     code = f"import offpcc\ntry:\n    offpcc.make({name!r})\nexcept Exception as fault:\n    print(fault)"
