@@ -12,6 +12,7 @@ from offpcc.training.loggers.console import download_bar, progress_bar
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, why_no_folder
+from offpcc.utils.words import counted
 
 UNPLUGGED, REPLAY = "rl-unplugged", "dqn-replay"
 ADDRESSES = {
@@ -65,16 +66,16 @@ def run_convert(
     if source == UNPLUGGED:
         shard = f"{task}/run_{run_id}-{shard_id:05d}-of-{count:05d}"
         out = out_folder / f"{shard}.hdf5"
-        wanted = {"shard": folder / shard}
-        urls = {"shard": f"{base}/{'atari_episodes_ordered' if ordered else 'atari'}/{shard}"}
+        files = {"shard": Path(shard)}
+        base = f"{base}/{'atari_episodes_ordered' if ordered else 'atari'}"
     else:
-        logs = f"{task}/{run_id}/replay_logs"
         out = out_folder / task / f"run_{run_id}-ckpt_{shard_id}.hdf5"
-        wanted = atari.replay_files(folder / logs, shard_id)
-        urls = {name: f"{base}/{logs}/{file.name}" for name, file in wanted.items()}
+        files = atari.replay_files(Path(task, f"{run_id}", "replay_logs"), shard_id)
+    urls = {name: f"{base}/{file.as_posix()}" for name, file in files.items()}
     if out.exists():
         print(f"{out} exists already; remove it to convert it again")
         return 0
+    wanted = _places(folder, files, task)
     for name, file in wanted.items():
         if not file.is_file():
             _download(urls[name], as_path(file))
@@ -96,6 +97,39 @@ def run_convert(
     return 0
 
 
+def _places(folder: Path, files: dict[str, Path], task: str) -> dict[str, Path]:
+    """Return where the files are, or are to be downloaded to.
+
+    Args:
+        folder: the folder of the recordings; or a folder inside it that holds the files.
+        files: the places of the files in the folder of the recordings.
+        task: the game.
+
+    Raises:
+        UserError: a file is in a folder where it is not looked for.
+    """
+    places = {name: _unpacked(folder / file) for name, file in files.items()}
+    for name, file in files.items():
+        for depth in range(1, 0 if places[name].is_file() else len(file.parts)):
+            near = _unpacked(folder.joinpath(*file.parts[depth:]))
+            if not near.is_file():
+                continue
+            whole = folder.absolute()
+            if whole.parts[-depth:] == file.parts[:depth]:
+                return {one: _unpacked(whole.parents[depth - 1] / other) for one, other in files.items()}
+            raise UserError(
+                f"{near} is there, but a recording of {task} is read from {folder / file}; if it is of {task}, move it "
+                f"there"
+            )
+    return places
+
+
+def _unpacked(file: Path) -> Path:
+    """Return the place of a file, which may have lost its suffix .gz."""
+    other = file.with_suffix("")
+    return other if file.suffix == ".gz" and not file.is_file() and other.is_file() else file
+
+
 def _download(url: str, file: Path) -> None:
     print(f"downloading {url}", flush=True)
     try:
@@ -110,9 +144,13 @@ def _download(url: str, file: Path) -> None:
 
 def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> None:
     shares = ", ".join(f"{count / found.num_steps:.1%}" for count in found.action_counts)
-    kind = f"transitions without order, of {found.num_episodes:,} episodes" if is_shuffled else "steps"
-    print(f"{found.num_steps:,} {kind}" + ("" if is_shuffled else f" in {found.num_episodes:,} episodes"))
+    num_steps = counted(found.num_steps, "transition" if is_shuffled else "step")
+    print(f"{num_steps}{' without order, of' if is_shuffled else ' in'} {counted(found.num_episodes, 'episode')}")
     print(f"{len(found.action_counts)} actions, with shares of {shares}")
+    *others, last = [f"{action}" for action, count in enumerate(found.action_counts) if not count] or [""]
+    if last:
+        told = f"actions {', '.join(others)} and {last} never occur" if others else f"action {last} never occurs"
+        print(f"{told}: is this the right game?")
     clipped = found.mean_clipped_return
     print(f"mean return {found.mean_return:.2f}" + ("" if clipped is None else f", {clipped:.2f} of clipped rewards"))
     print(f"dataset {out}, {out.stat().st_size:,} bytes")

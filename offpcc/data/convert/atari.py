@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,7 +13,8 @@ import numpy as np
 from PIL import Image
 
 from offpcc.data.convert.frame_writer import SIDE, STACK, FrameWriter, writing
-from offpcc.data.convert.tfrecord import AGAIN, get_feature, parse_example, records
+from offpcc.data.convert.packed_files import AGAIN, open_packed
+from offpcc.data.convert.tfrecord import get_feature, parse_example, records
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.frame_stacks import SHUFFLED
 from offpcc.utils.errors import UserError, first_line
@@ -322,10 +322,10 @@ def _frames(path: Path, lengths: dict[str, int], progress: Progress) -> Iterator
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Open a GZIP file, and yield it compressed and decompressed."""
+    """Open an array file, compressed by GZIP or not, and yield it as it is stored, and its content."""
     try:
-        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
-            yield raw, file
+        with open_packed(path, lambda start: start.startswith(np.lib.format.MAGIC_PREFIX), "an array file") as files:
+            yield files
     except (EOFError, OSError, ValueError, zlib.error) as error:
         raise UserError(f"{path} is cut or damaged ({first_line(error)}); {AGAIN}") from None
 

@@ -6,7 +6,6 @@ content; numbers are little-endian. Both checksums are checked before the conten
 
 from __future__ import annotations
 
-import gzip
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from offpcc.data.convert.packed_files import AGAIN, open_packed
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError, first_line
 
@@ -23,11 +23,10 @@ MASK = 0xA282EAD8
 ALL_ONES = 0xFFFFFFFF
 BATCH_BYTES = 2**22  # of records whose checksums are computed at a time
 LANE = 1024  # bytes of a part of a record; all parts of a batch are computed side by side
-AGAIN = "remove it, and run the command again, which downloads it"
 
 
 def records(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield each record of a GZIP file, and the number of compressed bytes that were read so far.
+    """Yield each record of a file, compressed by GZIP or not, and the number of its bytes that were read so far.
 
     Raises:
         UserError: the file is cut or damaged.
@@ -35,12 +34,12 @@ def records(path: Path) -> Iterator[tuple[bytes, int]]:
     batch: list[bytes] = []
     masked: list[int] = []
     number = size = 0
-    with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
+    with open_packed(path, is_tfrecord, "a TFRecord file") as (raw, file):
         while True:
             try:
                 header = file.read(12)
-                length, check = struct.unpack("<QI", header) if len(header) == 12 else (0, 0)
-                if len(header) == 12 and _mask(_small_crc(header[:8])) != check:
+                (length,) = struct.unpack("<Q", header[:8]) if len(header) == 12 else (0,)
+                if len(header) == 12 and not is_tfrecord(header):
                     raise UserError(f"{path}: the length of record {number:,} has a wrong checksum; {AGAIN}")
                 content = file.read(length + 4) if header else b""
             except (EOFError, OSError, zlib.error) as error:
@@ -63,6 +62,11 @@ def records(path: Path) -> Iterator[tuple[bytes, int]]:
                 batch, masked, size = [], [], 0
             if not header:
                 return
+
+
+def is_tfrecord(start: bytes) -> bool:
+    """Check whether a file begins, with these 12 bytes, with a record's length and its checksum."""
+    return len(start) == 12 and struct.unpack("<I", start[8:])[0] == _mask(_small_crc(start[:8]))
 
 
 # CRC-32C --------------------------------------------------------------------------------------------------------------

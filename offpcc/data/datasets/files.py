@@ -6,6 +6,7 @@ are checked before memory is allocated, and every fault is one `UserError`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import tokenize
@@ -23,6 +24,8 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
+from offpcc.data.convert.packed_files import GZIP, WEB_PAGE
+from offpcc.data.convert.tfrecord import is_tfrecord
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
 from offpcc.data.datasets.d3rlpy import EpisodeArrays, add_truncations, holds_episodes, version_notices
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
@@ -34,15 +37,19 @@ from offpcc.utils.spaces import packed_space
 from offpcc.utils.system import available_bytes
 
 KEYS = (*REQUIRED, "truncations", "next_observations", *STATES, *OTHER_NAMES.values())
+START = 4096  # bytes that tell the kind of a file
 OBSERVED = ("observations", "next_observations")
 OTHER_FILES = {  # starts of files that users often have in place of a data file
     b"version https://git-lfs": "a pointer of Git LFS in its place; fetch the file itself with `git lfs pull`",
-    b"<": "a web page; the address that it was saved from does not give the file itself",
-    b"\x1f\x8b": "compressed by gzip; unpack it with `gunzip`, or give logs of the DQN replay dataset to "
+    WEB_PAGE: "a web page; the address that it was saved from does not give the file itself",
+    GZIP: "compressed by gzip; unpack it with `gunzip`, or give logs of the DQN replay dataset to "
     "`offpcc convert dqn-replay`",
     b"\x80": 'a pickle; open it in Python, and write its arrays: offpcc.Dataset.from_arrays(...).save("data.hdf5")',
 }
-SHARD = re.compile(r".+-\d{5}-of-\d{5}|.+\.tfrecords?")  # names of TFRecord files, whose content has no mark
+SHARD = re.compile(r".+-\d{5}-of-\d{5}|.+\.tfrecords?")  # names of TFRecord files
+REPLAY_LOG = re.compile(r"\$store\$_\w+_ckpt\.\d+(\.gz)?")  # names of Dopamine's logs
+TFRECORD = "TensorFlow's TFRecord{}; `offpcc convert rl-unplugged` reads those of RL Unplugged's Atari"
+LOG = "a log of the DQN replay dataset; `offpcc convert dqn-replay` reads it"
 CONVERT = (
     "was the file written completely? Read another format, such as CSV, in Python: "
     'offpcc.Dataset.from_arrays(...).save("data.hdf5") writes what offpcc reads'
@@ -77,17 +84,13 @@ def read_dataset_file(
     """
     try:
         with path.open("rb") as opened:
-            start = opened.read(32)
+            start = opened.read(START)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     if not start:
         raise UserError(f"{path} is empty; fetch or write it again")
     if not (start.startswith(b"PK") or h5py.is_hdf5(path)):
-        other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
-        if other is None and SHARD.fullmatch(path.name):
-            other = (
-                "TensorFlow's TFRecord by its name; `offpcc convert rl-unplugged` reads those of RL Unplugged's Atari"
-            )
+        other = _other_kind(path.name, start)
         raise UserError(f"{path} is neither HDF5 nor NPZ{f', but {other}' if other else f'; {CONVERT}'}")
     with open_arrays(path) as file:
         found = file.names()
@@ -112,6 +115,22 @@ def read_dataset_file(
             return Dataset.from_frames(columns, frames, info, printable(found))
         data = Dataset.from_columns(columns, info, printable(found))
         return replace(data, notices=(*data.notices, *version_notices(found)))
+
+
+def _other_kind(name: str, start: bytes) -> str | None:
+    """Return what a file is by its beginning and its name, with a remedy; None if that is unknown."""
+    content = start
+    if start.startswith(GZIP):
+        with contextlib.suppress(zlib.error):
+            content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(start, 12)
+    if is_tfrecord(content[:12]):
+        return TFRECORD.format("")
+    other = next((words for key, words in OTHER_FILES.items() if start.lstrip().startswith(key)), None)
+    if other is not None and not start.startswith(GZIP):
+        return other
+    if REPLAY_LOG.fullmatch(name):
+        return LOG
+    return TFRECORD.format(" by its name") if SHARD.fullmatch(name) else other
 
 
 def read_value(path: Path, group: str, name: str) -> Any:

@@ -146,6 +146,72 @@ def test_steps_of_dqn_replay(converted, tmp_path, terminals, lengths, is_whole):
     assert f"{sum(lengths)} steps" in out and "mean return" in out
 
 
+def unpack(path, new=None):
+    """Decompress a file."""
+    content = gzip.decompress(path.read_bytes())
+    path.unlink()
+    (new or path).write_bytes(content)
+
+
+def test_a_shard_that_is_not_compressed(converted, tmp_path):
+    shards.shuffled_shard(path := tmp_path / "datasets" / SHARD, 12)
+    unpack(path)
+    code, out, err = converted()
+    assert code == 0 and "12 transitions without order, of 4 episodes" in out, err
+
+
+@pytest.mark.parametrize("loses_suffix", [True, False])
+@pytest.mark.parametrize("place", ["datasets", "datasets/Breakout/1"])
+def test_logs_that_are_not_compressed(tmp_path, launch, place, loses_suffix):
+    folder = tmp_path / "datasets/Breakout/1/replay_logs"
+    shards.write_replay(folder, [0, 0, 1, 0, 1], 2)
+    for path in [*folder.glob("*action*.gz"), *folder.glob("*observation*.gz")]:
+        unpack(path, path.with_suffix("") if loses_suffix else None)
+    folders = "--dataset_dir", tmp_path / place, "--buffer_dir", tmp_path / "buffers"
+    code, out, err = launch("convert", "dqn-replay", *OPTIONS, *folders)
+    assert code == 0 and "5 steps in 2 episodes" in out, err
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("rl-unplugged", "datasets/Breakout"),
+        ("dqn-replay", "datasets/Breakout"),
+        ("dqn-replay", "datasets/Breakout/1"),
+        ("dqn-replay", "datasets/Breakout/1/replay_logs"),
+    ],
+)
+def test_a_folder_inside_that_of_the_recordings_is_noticed(tmp_path, launch, monkeypatch, source, place):
+    shards.shuffled_shard(tmp_path / "datasets" / SHARD, 12)
+    shards.write_replay(tmp_path / "datasets/Breakout/1/replay_logs", [0, 0, 1, 0, 1], 2)
+    before = sorted(tmp_path.rglob("datasets/**"))
+    for folder, buffers in ((tmp_path / place, "one"), (".", "two")):
+        monkeypatch.chdir(tmp_path / place if folder == "." else tmp_path)
+        folders = "--dataset_dir", folder, "--buffer_dir", tmp_path / buffers
+        code, out, err = launch("convert", source, *OPTIONS, *folders)
+        assert code == 0 and "downloading" not in out and "episodes" in out, err
+    assert sorted(tmp_path.rglob("datasets/**")) == before
+
+
+@pytest.mark.parametrize("place", ["datasets", "datasets/Pong"])
+def test_a_shard_that_may_be_of_another_game_is_not_read(tmp_path, launch, place):
+    shards.shuffled_shard(path := tmp_path / place / SHARD.partition("/")[2], 12)
+    folders = "--dataset_dir", tmp_path / place, "--buffer_dir", tmp_path / "buffers"
+    code, out, err = launch("convert", "rl-unplugged", *OPTIONS, *folders)
+    told = f"{path} is there, but a recording of Breakout is read from {tmp_path / place / SHARD}; if it is of Breakout"
+    assert code == 2 and told in err and err.count("\n") == 1 and "downloading" not in out, err
+
+
+@pytest.mark.parametrize(
+    ("num_actions", "told"),
+    [(4, None), (3, "action 3 never occurs: is this the right game?"), (1, "actions 1, 2 and 3 never occur: is this")],
+)
+def test_actions_that_never_occur_are_named(converted, tmp_path, num_actions, told):
+    shards.shuffled_shard(tmp_path / "datasets" / SHARD, 12, num_actions=num_actions)
+    code, out, err = converted()
+    assert code == 0 and ("right game" in out) == (told is not None) and (told or "") in out, err
+
+
 def test_another_call_has_nothing_to_do(converted, tmp_path):
     shards.shuffled_shard(tmp_path / "datasets" / SHARD, 6)
     assert converted()[0] == 0
@@ -204,7 +270,15 @@ PNGS = [shards.png(frame) for frame in shards.frames(4)]
 BAD = {
     "cut": (lambda path: path.write_bytes(path.read_bytes()[:-900]), "is cut or damaged after record"),
     "cut in a record": (lambda path: changed(path, lambda content: content[:-5]), "is cut inside record 5"),
-    "no gzip": (lambda path: path.write_bytes(gzip.decompress(path.read_bytes())), "is cut or damaged after record 0"),
+    "web page": (
+        lambda path: path.write_bytes(b" <html>Not found"),
+        "is a web page; remove it, and run the command",
+    ),
+    "text": (lambda path: path.write_bytes(b"frames"), "is neither a TFRecord file nor compressed by gzip; remove it"),
+    "unpacked and cut": (
+        lambda path: path.write_bytes(gzip.decompress(path.read_bytes())[:-5]),
+        "is cut inside record 5",
+    ),
     "empty": (lambda path: path.write_bytes(gzip.compress(b"")), "it holds no transition"),
     "no bytes": (lambda path: path.write_bytes(b""), "it holds no transition"),
     "content": (lambda path: changed(path, flip(200)), "the content of record 0 has a wrong checksum"),

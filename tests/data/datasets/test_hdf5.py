@@ -9,6 +9,7 @@ import zipfile
 from functools import partial
 from pathlib import Path
 
+import atari_shards as shards
 import h5py
 import numpy as np
 import pytest
@@ -270,6 +271,30 @@ def test_files_of_another_kind_are_named(tmp_path, content, message):
     with pytest.raises(UserError, match=message) as told:
         read_dataset_file(path)
     assert str(path) in told.value.message
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+@pytest.mark.parametrize("name", ["run_1-00001-of-00100", "shard"])
+def test_a_shard_is_named_by_its_content(tmp_path, name, is_compressed):
+    shards.write_shard(tmp_path / name, [{"a_t": np.arange(9)}])
+    if not is_compressed:
+        (tmp_path / name).write_bytes(gzip.decompress((tmp_path / name).read_bytes()))
+    with pytest.raises(UserError, match="but TensorFlow's TFRecord; `offpcc convert rl-unplugged` reads those of RL"):
+        read_dataset_file(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("run_1-00001-of-00100", "TFRecord by its name; `offpcc convert rl-unplugged`"),
+        ("$store$_action_ckpt.3.gz", "a log of the DQN replay dataset; `offpcc convert dqn-replay` reads it"),
+    ],
+)
+def test_gzip_of_a_known_name(tmp_path, name, told):
+    (tmp_path / name).write_bytes(gzip.compress(b"frames", mtime=0))
+    with pytest.raises(UserError, match=told) as raised:
+        read_dataset_file(tmp_path / name)
+    assert "gunzip" not in raised.value.message
 
 
 @pytest.mark.parametrize("name", ["run_1-00001-of-00100", "data.tfrecord"])
