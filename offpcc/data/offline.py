@@ -51,6 +51,7 @@ from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
+from offpcc.utils.words import counted
 
 UNIT_ACTIONS = re.compile(r", actions in \[\[(-1\.0(, )?)+\], \[(1\.0(, )?)+\]\]")
 SMALL_SPREAD = 0.05  # spread of returns relative to their mean; D4RL's locomotion datasets have 0.5 or more
@@ -191,10 +192,12 @@ class OfflineDataset:
 
     def lines(self, reads_rewards: bool = True) -> Iterator[str]:
         """Yield lines of text about the data for the user."""
-        yield (
-            f"learning from {self.name}: {self.num_transitions:,} transitions in {self.num_episodes:,} episodes, mean "
-            f"return {self.mean_return:.1f}{format_score(self.name, self.mean_return)}; {self.num_bytes:,} bytes"
-        )
+        kind = "without order"  # so their returns and their episodes are unknown
+        if not self.is_shuffled:
+            score = format_score(self.name, self.mean_return)
+            kind = f"in {counted(self.num_episodes, 'episode')}, mean return {self.mean_return:.1f}{score}"
+        num_transitions = counted(self.num_transitions, "transition")
+        yield f"learning from {self.name}: {num_transitions} {kind}; {self.num_bytes:,} bytes"
         if folder := folder_of_frames(self.rows.observations):
             size = self.rows.num_frame_bytes / 1e9
             yield f"its frames, {size:.3g} GB, are in a temporary file in {folder}, as they exceed the memory_limit"

@@ -35,6 +35,7 @@ from offpcc.training.analysis.run_statistics import mean_interval
 from offpcc.training.build import build_buffer, explain_failure
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
+from offpcc.utils.words import counted
 
 SLACK = 0.02  # of the range of possible values, which an estimate may be beyond it by rounding
 SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
@@ -190,7 +191,8 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
     """Raise if an actor cannot be evaluated on data.
 
     Raises:
-        UserError: observations or actions have other shapes than the actor's, or no episode has an end.
+        UserError: observations or actions have other shapes than the actor's, the transitions have no order, or no
+            episode has an end.
     """
     if actor.is_discrete != (data.discrete is not None):
         kinds = "whole numbers, which are choices", "vectors of numbers"
@@ -201,9 +203,14 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
     observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
     if observed != actor.space_shape or num_actions != actor.action_dim:
         raise UserError(
-            f"{data.name} has observations of shape {observed} and actions of {num_actions} numbers, but the actor was "
-            f"trained with {actor.space_shape} and {actor.action_dim}; give data of its task, and with --env its "
-            f"environment, whose wrappers show recorded observations as the actor sees them"
+            f"{data.name} has observations of shape {observed} and actions of {counted(num_actions, 'number')}, but "
+            f"the actor was trained with {actor.space_shape} and {actor.action_dim}; give data of its task, and with "
+            f"--env its environment, whose wrappers show recorded observations as the actor sees them"
+        )
+    if data.is_shuffled:
+        raise UserError(
+            f"{data.name} holds transitions without order, so the first observation of an episode, where a value is "
+            f"estimated, is unknown; convert whole episodes with `offpcc convert rl-unplugged --ordered`"
         )
     if not data.has_ends:
         raise UserError(

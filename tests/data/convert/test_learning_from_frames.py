@@ -114,6 +114,14 @@ def test_only_the_frames_in_use_are_read(files, monkeypatch):
     assert load_dataset(files[0]).select([7]).rows().is_start.sum() == 1 and asked == [(35, 40 + 1)]
 
 
+def test_transitions_without_order_have_no_returns_and_no_episodes(files):
+    line = next(read(files[0]).lines())
+    assert "run_1-00000-of-00100: 30 transitions without order; " in line
+    assert "episode" not in line and "mean return" not in line
+    assert "22 transitions in 3 episodes, mean return " in next(read(files[1]).lines())
+    assert ": 1 transition in 1 episode, mean return " in next(read(files[1], steps=1).lines())
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("number", [1, 12, 13, 15])
 def test_the_first_steps(files, which, number):

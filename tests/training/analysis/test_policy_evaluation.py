@@ -428,6 +428,9 @@ def test_data_of_another_task_and_data_without_ends_are_refused():
     )  # fmt: skip
     with pytest.raises(UserError, match="does not say where any episode ends"):
         offpcc.evaluate_from_data(corridor_policy(), endless, num_updates=1)
+    shuffled = dataclasses.replace(data, metadata={"shuffled": 1})
+    with pytest.raises(UserError, match=r"holds transitions without order, .*`offpcc convert rl-unplugged --ordered`"):
+        offpcc.evaluate_from_data(corridor_policy(), shuffled, num_updates=1)
 
 
 # Rankings ---------------------------------------------------------------------------------------------------------
