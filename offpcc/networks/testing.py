@@ -201,9 +201,14 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
                 f"{name}.forward(x, None) failed for x of the shape (batch, steps, numbers) = {tuple(x.shape)}: "
                 f"{format_error(error)}; correct it"
             ) from error
-    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor) or result[1] is None:
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor):
         raise UserError(f"{name}.forward has to return summaries and a state; correct it")
     h, state = result
+    if state is None:
+        raise UserError(
+            f"{name}.forward returned None as its state; return what the cell remembers, such as a tensor with the "
+            f"batch as its first axis"
+        )
     if h.shape != (ROWS, STEPS, dim):
         expected = f"(batch, steps, {name}.dim) = ({ROWS}, {STEPS}, {dim})"
         raise UserError(f"summaries of {name} have the shape {tuple(h.shape)}; it must be {expected}")

@@ -310,6 +310,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
+            if note := note_on_copying(then):
+                warn_of_data(note)
     _record_used(spec, algorithm, buffer)
     if data is not None and spec.imagination is not None:  # its buffer is built last
         own_class = default_buffer(algorithm.memoryless, False)
@@ -503,10 +505,11 @@ def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant:
         hidden = {*range(packed.state_part.columns.start, packed.state_part.columns.stop)}
     constant = [names[place] for place in np.flatnonzero(is_constant) if place not in hidden]
     if constant:
+        which, are, them = ("numbers", "are", "them") if len(constant) > 1 else ("number", "is", "it")
         warn_of_data(
-            f"{data.name}: the numbers {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} of the observations "
-            f"are constant in the data, so the agent does not see them: normalisation sets them to 0, also in a later "
-            f"online phase"
+            f"{data.name}: the {which} {', '.join(constant[:10])}{' ...' * (len(constant) > 10)} of the observations "
+            f"{are} constant in the data, so the agent does not see {them}: normalisation sets {them} to 0, also in a "
+            f"later online phase"
         )
 
 
@@ -521,6 +524,16 @@ def note_on_data(spec: RunSpec) -> str:
     return (
         f"{spec.algo} is made for learning online; from recorded data alone it overestimates actions that the data do "
         f"not have; choose an algorithm for recorded data, such as {offline}, or give --then_env_steps"
+    )
+
+
+def note_on_copying(algorithm: ActorCritic) -> str:
+    """Return a note on an algorithm that copies actions, and learns online after recorded data, else ""."""
+    if algorithm.has_critics:
+        return ""
+    return (
+        f"{type(algorithm).__name__} copies the actions of its data, also its own, so it does not improve; choose "
+        f"another algorithm, or bind OfflineToOnline.algorithm"
     )
 
 

@@ -21,6 +21,7 @@ from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import (
     check_context_length,
+    note_on_copying,
     note_on_data,
     note_without_data,
     real_part,
@@ -152,14 +153,7 @@ def _describe_online(spec: RunSpec, experiment: Experiment, phase: OnlinePhase) 
         waits = f"the first {options.warm_up_steps:,} at random"
     return [
         f"{'' if begins_here else 'then '}{num_steps:,} steps in {spec.env} by {name}, {kept}, {waits}",
-        *(
-            []
-            if phase.algorithm.has_critics
-            else [
-                f"note: {name} copies the actions of its data, also its own, so it does not improve; "
-                f"choose another --algo, or bind OfflineToOnline.algorithm"
-            ]
-        ),
+        *(f"note: {note}" for note in filter(None, [note_on_copying(phase.algorithm)])),
         _planned_size(buffer, num_steps, experiment.time_limit),
     ]
 

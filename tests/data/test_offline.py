@@ -871,7 +871,7 @@ def test_constant_numbers_that_the_agent_sees_are_warned_of():
     given = {"actions": draw.uniform(-1, 1, (400, 1)), "rewards": draw.normal(size=400)}
     given |= {"terminations": np.arange(400) % 20 == 19, "action_range": (-1, 1)}
     states = np.concatenate([draw.normal(size=(400, 1)), np.ones((400, 1))], 1)
-    with pytest.warns(DataWarning, match=r"the numbers 'battery' 0 of the observations are constant in the data"):
+    with pytest.warns(DataWarning, match=r"the number 'battery' 0 of the observations is constant .* sets it to 0"):
         build(None, "iql", dataset=Dataset.from_arrays(observations=seen, **given), algorithm=TINY)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)

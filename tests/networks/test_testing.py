@@ -75,7 +75,7 @@ class Mean(Cell):
 @pytest.mark.parametrize("fault, told", [
     ("", None),
     ("width", r"summaries of Mean have the shape \(3, 7, 3\); it must be \(batch, steps, Mean.dim\) = \(3, 7, 4\)"),
-    ("no state", "Mean.forward has to return summaries and a state"),
+    ("no state", "Mean.forward returned None as its state; return what the cell remembers"),
     ("ahead", r"depend on later steps: by up to .* in 3 steps"),
     ("rows", "depend on other rows of the batch"),
     ("forgets", "differ between one call and step by step"),

@@ -35,7 +35,7 @@ from offpcc.training.loggers import Loggers
 from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
 from offpcc.training.spec import RunSpec
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 SHORT = (
     "train.num_epochs=1",
@@ -232,6 +232,20 @@ def test_a_run_without_an_environment_goes_on_in_one(launch, unit_file, tmp_path
 def learner(algo, data, *bindings, steps=240, env="pendulum-v0", **given):
     loading.load_gin_config("test/offline_short.gin", merged(*SHORT, *ONLINE, *bindings))
     return offpcc.build(env, algo, dataset=data, then_env_steps=steps, seed=3, **given)
+
+
+def test_a_copy_of_actions_does_not_improve_online(pendulum_file, recwarn):
+    """Said once, when the learner is built."""
+    built = learner("bc", pendulum_file)
+    built.train(Loggers([]), num_epochs=1)
+    told = [one for one in recwarn if "does not improve" in str(one.message)]
+    assert len(told) == 1 and issubclass(told[0].category, DataWarning)
+    expected = "BC copies the actions of its data, also its own, so it does not improve; choose another algorithm, or"
+    assert str(told[0].message).startswith(expected)
+    recwarn.clear()
+    learner("td3_bc", pendulum_file)
+    learner("bc", pendulum_file, steps=None)
+    assert not any("does not improve" in str(one.message) for one in recwarn)
 
 
 class Watch(Callback):
