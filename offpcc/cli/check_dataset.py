@@ -64,11 +64,13 @@ def examine_algorithm(algo: str, actions: Space[Any], name: str, are_recorded: b
 
 
 def actions_of(data: Dataset) -> Space[Any]:
-    """Return the space of recorded actions; that of numbers has no bounds."""
+    """Return the space of recorded actions; that of numbers has no bounds if they are not known."""
     if data.discrete_actions:
         first, number = data.choices()
         return Discrete(number, start=first)
-    return Box(-np.inf, np.inf, data.actions.shape[1:], np.float32)
+    shape = data.actions.shape[1:]
+    low, high = (np.broadcast_to(bound, shape).astype(np.float32) for bound in data.action_range or (-np.inf, np.inf))
+    return Box(low, high, dtype=np.float32)
 
 
 def check_dataset(

@@ -495,7 +495,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "check --algo": {
         "required": False,
-        "help": "Also tell whether this algorithm is for such actions, and else which one is. With --env or --dataset.",
+        "help": "With --env or --dataset: also tell whether this algorithm is for such actions; if not, name one that "
+        "is.",
     },
     "check --episodes": {"help": "With RUN: play this many episodes, two or more. The default is 20."},
     "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},

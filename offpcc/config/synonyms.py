@@ -176,7 +176,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     (
         "reward_fn reward_function termination_fn termination_function",
         "",
-        "a wrapper of the environment may change rewards and ends (make.wrappers); a model learns them from the data",
+        "write a wrapper that changes rewards or ends, and bind it to make.wrappers; a model learns them from the data",
     ),
     ("CRR.beta", "CRR.temperature"),
     ("exp_adv_max", "AWAC.max_advantage_weight IQL.max_advantage_weight"),

@@ -72,8 +72,10 @@ def is_whole_number(value: Any, least: float, most: float = math.inf) -> bool:
 
 
 def are_sizes(value: Any) -> bool:
-    """Check whether `value` is a list of sizes."""
-    return isinstance(value, list | tuple) and bool(value) and all(is_whole_number(size, 1) for size in value)
+    """Check whether `value` is a list of sizes that fit into memory."""
+    return (
+        isinstance(value, list | tuple) and bool(value) and all(is_whole_number(one, 1, LARGEST_SIZE) for one in value)
+    )
 
 
 def above(least: float, most: float = math.inf) -> Rule:

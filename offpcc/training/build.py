@@ -269,11 +269,15 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
 
 def _warn_unless_savable(algorithm: Any, spec: RunSpec) -> None:
     try:
-        check_savable(spec, type(algorithm))
         if hasattr(algorithm, "actor_file"):
             algorithm.actor_file()
     except UserError as error:
         warn_of_data(f"the agent can learn, but not be saved: {error.message}")
+        return
+    try:
+        check_savable(spec, type(algorithm), with_callbacks=False)  # `save` tells of these
+    except UserError as error:
+        warn_of_data(f"the agent can be saved, but not the whole learner, by learner.save: {error.message}")
 
 
 def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Experiment], None] | None) -> Experiment:
@@ -649,7 +653,7 @@ def _algorithm_online(
         )
     algorithm.reward_scale *= data.reward_scale
     if text := other_values(algorithm, value_settings(before), type(before).__name__):
-        raise UserError(f"{text}; give both the same")
+        raise UserError(f"{text}; give both the same, as by a binding of ActorCritic")
     check_take_over(algorithm, before)
     return algorithm
 

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.wrappers import RescaleAction
 
 from offpcc.algorithms import ActorCritic
 from offpcc.core import Algorithm, Memory, PackedDict, Step
@@ -21,7 +22,7 @@ from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.guard import close, guarded
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import raw_actions
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.training.loggers.console import format_return, return_decimals
@@ -196,7 +197,8 @@ def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:
     own, there = getattr(algorithm, "action_space", None), raw_actions(env)
     if not (isinstance(own, spaces.Box) and own.is_bounded() and isinstance(there, spaces.Box)):
         return ""
-    if own.shape != there.shape or all(map(np.allclose, (own.low, own.high), (there.low, there.high))):
+    is_scaled = any(isinstance(level, RescaleAction) for level in levels(env))
+    if is_scaled or own.shape != there.shape or all(map(np.allclose, (own.low, own.high), (there.low, there.high))):
         return ""
     learned, played = (" to ".join(_in_words(bound) for bound in (box.low, box.high)) for box in (own, there))
     return (
@@ -207,7 +209,7 @@ def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:
 
 def _in_words(bound: np.ndarray) -> str:
     numbers = [f"{number:g}" for number in bound.ravel()]
-    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers)})"
+    return numbers[0] if len(set(numbers)) == 1 else f"({', '.join(numbers[:3])}{', ...' * (len(numbers) > 3)})"
 
 
 def endless_episodes(

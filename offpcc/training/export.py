@@ -214,7 +214,9 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
     """Return the inputs that are observations."""
     if packed is None:
         if is_image(shape):
-            meaning = "image after the wrappers, channels first; of stacked frames, the oldest one first"
+            meaning = "image as the wrappers return it, channels last"
+            if not channels_last(shape):
+                meaning = "image as the wrappers return it, channels first; of stacked frames, the oldest one first"
             return [Port("observation", tuple(shape), "uint8", meaning)]
         return [Port("observation", tuple(shape), "float32", "observation, as the environment returns it")]
     ports = []

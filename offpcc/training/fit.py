@@ -390,7 +390,7 @@ def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
     algorithm: Any = experiment.algorithm
     skipped = {name: value for name in algorithm.first_updates if (value := getattr(algorithm, name))}
     if other := checkpoints.take_networks(checkpoint, experiment):
-        messages.append(f"note: {other}: these have to learn other values first")
+        messages.append(f"note: {other}; so its critics have to learn new values first")
     text = f"starting from the networks of {source.path} after step {checkpoint['loop']['step']:,}"
     if (random := spec.training["update_after"]) and experiment.interaction is not None:
         text += f"; the first {random:,} steps are random (train.update_after)"

@@ -306,10 +306,11 @@ def other_values(algorithm: ActorCritic, before: Mapping[str, Any], source: str)
     """
     for name, new in value_settings(algorithm).items():
         if (old := before.get(name, new)) != new:
-            factor = " (with the factor of dataset.return_range)" if name == "reward_scale" else ""
+            words = [f"{one:g}" if is_number(one) else f"{one}" for one in (new, old)]
+            ranged = ", with the factor of dataset.return_range" if name == "reward_scale" else ""
             return (
-                f"{type(algorithm).__name__}.{name} is {new}{factor}, but that of {source}, whose critics it takes "
-                f"over, is {old}"
+                f"{type(algorithm).__name__}.{name} is {words[0]}, but that of {source}, whose critics it takes over, "
+                f"is {words[1]}{ranged}"
             )
     return ""
 

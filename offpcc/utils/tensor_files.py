@@ -10,6 +10,8 @@ import io
 import os
 import pickle
 import struct
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +79,21 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         is_sealed = data[-SEAL_BYTES:].startswith(WORD)
         if is_sealed and data != _sealed(bytearray(data[:-SEAL_BYTES])):
             raise FileError(f"{file} is damaged (checksum)", "put it back from a copy")
-        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            raise ValueError("it is no archive of torch, or a part of one")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of files of other kinds
+            content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds {type(content).__name__}")
         found, version = content["kind"], content["format"]
     except MemoryError as error:
         raise _too_large(file) from error
     except FileError:
         raise
     except Exception as error:  # torch's own message about a pickle advises to execute the file's code
-        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
+        advises = isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error)
+        why = "" if advises else f" ({first_line(error)})"
         raise FileError(f"{file} is no {kind} of offpcc, or is damaged{why}", "give the right file") from error
     if found != kind:
         remedy = READERS.get(found, "give the right file") if isinstance(found, str) else "give the right file"
@@ -100,7 +109,7 @@ def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool
         )
     if needs_seal and not is_sealed:
         raise FileError(f"{file} has lost its checksum, so it may be damaged", "put it back from a copy")
-    return content  # type: ignore[no-any-return]
+    return content
 
 
 def _read(file: Path) -> bytes:

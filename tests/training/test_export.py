@@ -491,3 +491,12 @@ def test_the_contract_of_images_names_their_axes_and_their_scale(tmp_path):
     assert "division of images by 255" in contract["inside"]
     image = contract["inputs"][0]
     assert "channels first" in image["meaning"] and image["dtype"] == "uint8", image
+
+
+@pytest.mark.parametrize(("shape", "order"), [((36, 36, 3), "last"), ((3, 36, 36), "first")])
+def test_the_contract_names_the_order_of_the_axes(tmp_path, shape, order):
+    images = spaces.Box(0, 255, shape, np.uint8)
+    algorithm = offpcc.algorithms.find_algorithm("cdqn")(images, spaces.Discrete(2), hidden_dims=(8,))
+    contract = offpcc.export(offpcc.Agent(algorithm), tmp_path / "actor.onnx").contract
+    assert f"channels {order}" in contract["inputs"][0]["meaning"]
+    assert contract["inputs"][0]["shape"][1:] == list(shape)

@@ -226,7 +226,7 @@ def test_settings_of_train_last_to_the_next_call():
     ],
 )
 def test_what_cannot_be_saved_is_named(make, words, tmp_path):
-    with pytest.warns(DataWarning, match=rf"can learn, but not be saved: .*{words}"):
+    with pytest.warns(DataWarning, match=rf"can be saved, but not the whole learner, .*: .*{words}"):
         learner = make()
     with pytest.raises(UserError, match=words):
         learner.save(tmp_path / "learner.pt")

@@ -76,7 +76,10 @@ def test_what_is_something_else_is_refused(tmp_path):
     for content, words in (
         (b"", "is no thing of offpcc, or is damaged"),
         (b"PK\x03\x04" + bytes(100), "is no thing of offpcc, or is damaged"),
-        (b"GIF89a" + bytes(9), "is no thing of offpcc, or is damaged; give the right file"),
+        (
+            b"GIF89a" + bytes(9),
+            "is no thing of offpcc, or is damaged (it is no archive of torch, or a part of one); give the right file",
+        ),
     ):
         (tmp_path / "thing.pt").write_bytes(content)
         assert words in refusal(tmp_path / "thing.pt")

@@ -147,8 +147,11 @@ def match_states_and_wrappers(
         return replace(data, observation_space=seen), wrappers
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
-    kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING[1:])]
-    return data.without_states(), kept
+    without = data.without_states()
+    kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING)]
+    if kept is not None and without.observation_space is not None:  # the rest is a Dict, too
+        kept.append(f"{PACKING[0]})")
+    return without, kept
 
 
 def match_frame_stack(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:

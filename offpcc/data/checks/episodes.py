@@ -76,7 +76,8 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
     if 2 * single > data.num_episodes and not length_notices(data.lengths):
         text = f"{single:,} of {data.num_episodes:,} episodes last one step"
         found.append(Finding("ends", WARNING, text, SINGLE_STEPS))
-    if (both := int((terminated & truncated).sum())) and only_cut:  # else a notice tells
+    is_told = any(notice.kind == "both ends" for notice in data.notices)
+    if (both := int((terminated & truncated).sum())) and not is_told:
         remedy = "agents take that as a termination"
         found.append(Finding("ends", NOTE, f"{both:,} episodes both terminated and cut; {text}", remedy))
     return found or [Finding("ends", OK, text)]

@@ -64,7 +64,7 @@ from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_outp
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
-from offpcc.utils.spaces import one_hot, packed_space
+from offpcc.utils.spaces import is_image, one_hot, packed_space
 from offpcc.utils.version import __version__
 
 FEW = 100  # rows that are looked at
@@ -367,7 +367,7 @@ class Dataset:
         flags = columns.pop("truncations", None)
         truncations = time_limits(terminations, limit) if flags is None else read_flags(flags, f"{name}: truncations")
         num_cut = int(truncations.sum())
-        are_copies = num_cut > 0 and bool(terminations[truncations].all())
+        are_copies = num_cut > 1 and bool(terminations[truncations].all())
         is_end = terminations | truncations
         of_ends = bytes_of_ends(columns["observations"], int(is_end.sum()) + 1)
         check_room(needed + of_ends, f"{name}: {num_steps:,} steps, and the last observations of episodes,")
@@ -402,10 +402,11 @@ class Dataset:
             )
             notices.append(Notice("rounded", text))
         few = observations[:: max(num_steps // FEW, 1)]
-        if few.ndim == 4 and few.dtype.kind == "f" and _are_pixels(few):
+        if few.ndim == 4 and few.dtype.kind == "f" and is_image(few.shape[1:]) and _are_pixels(few):
             raise SpoiledData(
                 f"{name}: observations are images of whole numbers up to {few.max():.0f}, but of type {of_type}, and "
-                f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8)"
+                f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8); or, if "
+                f"they are no pixels, flatten them"
             )
         if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
             text = (
@@ -425,8 +426,8 @@ class Dataset:
             notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
         if are_copies:
             text = (
-                f"all {num_cut:,} truncations are terminations, too, and agents take them as these, without a "
-                f"bootstrapped value; if time limits cut these episodes, set their terminations to False, as by "
+                f"all {num_cut:,} truncations are terminations, too: agents treat them as terminations, so no value is "
+                f"bootstrapped there; if time limits cut these episodes, set their terminations to False, as by "
                 f"dones & ~timeouts"
             )
             notices.append(Notice("both ends", text))

@@ -51,6 +51,7 @@ def datasets_folder() -> Path:
 READING = (AssertionError, AttributeError, *DAMAGE)  # exceptions that Minari raises for incomplete files
 FILE = "main_data.hdf5"  # holds the steps of a dataset, unless it uses another format
 RECORDED_BY = "recorded by offpcc"  # in the description of our own datasets
+NUM_RECORDED = "recorded_episodes"  # in our metadata, which Minari copies into parts of a dataset, too
 COPIES = 3  # of the data that are in memory while episodes are joined: episodes, observations, next observations
 AGAIN = "fetch it again, or update Minari"
 GOES_ON = "an episode goes on after the goal is reached (Minari issue 296), so rewards of 1 occur many times"
@@ -106,7 +107,8 @@ def read_minari(name: str) -> Dataset:
         )
     except READING as error:
         raise UserError(f"{label} cannot be read ({error}); {AGAIN}") from None
-    if (num_whole := num_whole_episodes(dataset.metadata, label)) is not None:
+    num_whole = num_whole_episodes(dataset.metadata, label)
+    if num_whole is not None and dataset.metadata.get(NUM_RECORDED) == dataset.num_episodes:  # no part of a recording
         dataset = replace(dataset, is_whole=np.arange(dataset.num_episodes) < num_whole)
     notices = [Notice("remark", GOES_ON)] if "antmaze" in name else []
     if isinstance(observation_space, spaces.Dict) and not packs:

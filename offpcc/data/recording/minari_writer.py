@@ -15,7 +15,7 @@ from gymnasium.spaces import Discrete
 from offpcc.core import PackedDict
 from offpcc.data.datasets.dict_columns import derived_space
 from offpcc.data.datasets.frame_stacks import FRAME_STACK
-from offpcc.data.datasets.minari import RECORDED_BY, ROOT, datasets_folder
+from offpcc.data.datasets.minari import NUM_RECORDED, RECORDED_BY, ROOT, datasets_folder
 from offpcc.data.recording.episode_log import Ending
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE, batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
@@ -104,7 +104,7 @@ def _fill(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed: Calla
             dataset.update_dataset_from_buffer(buffers)
         num_whole += sum(episode.ending is not Ending.UNFINISHED for episode in episodes)
     if dataset is not None:  # what our own files say of themselves: `load_dataset` reads both alike
-        dataset.storage.update_metadata({**settings, NUM_WHOLE: num_whole})
+        dataset.storage.update_metadata({**settings, NUM_WHOLE: num_whole, NUM_RECORDED: dataset.total_episodes})
 
 
 def _recorded_space(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any]:

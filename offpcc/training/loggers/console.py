@@ -139,7 +139,9 @@ def progress_bar(
 def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int | None], None]]:
     """Show the progress of a download in a terminal; yield a function of received bytes, and of all bytes or None."""
     with progress_bar(console, prints=False) as show:
-        yield lambda done, whole: show(done, whole, f"downloading, {done / 1e6:,.1f} MB")
+        yield lambda done, whole: show(
+            done, whole, f"downloading, {done / 1e6:,.1f}{'' if whole is None else f' of {whole / 1e6:,.1f}'} MB"
+        )
 
 
 @contextmanager

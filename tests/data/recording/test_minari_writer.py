@@ -40,7 +40,17 @@ class Goals(gymnasium.Env):
         return self._seen(), -abs(self.x - 1.0), False, False, {}
 
 
+class Places(Goals):
+    # Without the goal, as a robot would see it.
+
+    observation_space = Dict(place=Box(-9, 9, (2,), np.float32))
+
+    def _seen(self):
+        return {"place": np.array([self.x, 0.5], np.float32)}
+
+
 gymnasium.register("goals-v0", Goals, max_episode_steps=20)
+gymnasium.register("places-v0", Places, max_episode_steps=20)
 """
 
 
@@ -184,9 +194,21 @@ def test_an_entry_for_critics_alone_stays_hidden_from_the_agent(minari, here, la
         assert offline.read(source, state="goal").rows.observations.shape[1] == 12, source
         with make("goals-v0", scale_actions=True) as env:  # an environment without make.state shows all entries
             assert offline.read(source, env).packed == env.observation_space, source
+        with make("places-v0", scale_actions=True) as env:  # one that lacks the entry
+            assert offline.read(source, env).packed == env.observation_space, source
     assert launch("collect", *task, *recording[:-3], "plain.hdf5")[0] == 0
     for source in ("goals.hdf5", "plain.hdf5"):
         with make("goals-v0", scale_actions=True, state="goal") as env:
             assert offline.read(source, env).packed.state_key == "goal", source
     without.save("without.hdf5")
     assert load_dataset("without.hdf5").observation_space.state_key is None
+
+
+def test_parts_of_a_recording_do_not_inherit_its_number_of_whole_episodes(minari):
+    """Minari copies the metadata of a dataset into its parts."""
+    run(minari="pendulum/mine/random-v0")
+    assert load_dataset("minari:pendulum/mine/random-v0").is_whole.tolist() == [True, True, False]
+    storage = minari.load_dataset("pendulum/mine/random-v0").storage
+    assert storage.metadata["recorded_episodes"] == 3
+    storage.update_metadata({"recorded_episodes": 5})  # as in a part with three of five episodes
+    assert load_dataset("minari:pendulum/mine/random-v0").is_whole.all()
