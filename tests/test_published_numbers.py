@@ -142,3 +142,17 @@ def test_speeds():
     libraries = ("offpcc", "stable-baselines3", "d3rlpy")
     row = " | ".join(f"{speeds['throughput'][library]}; {speeds['gpu'][library]}" for library in libraries)
     assert f"| SAC, updates/s, CPU; H100 | {row} |" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_grid():
+    """Steps from which on all tests stay above 0.9, and the last test."""
+    folder = "published_discrete/MiniGrid-MemoryS7-v0"
+    for algo, number, steps, last in rows_of("algorithm", "ids", "tests stay above 0.9 from", "last test"):
+        name = f"{folder}/{algo.split('`')[1]}"
+        found, solved = returns(name), []
+        for tests in found:
+            above = [test > 0.9 for test in tests]
+            first = next((place for place in range(len(tests)) if all(above[place:])), None)
+            solved.append("never" if first is None else f"{5_000 * (first + 1):,}")
+        assert (int(number), steps) == (len(found), "; ".join(solved)), algo
+        assert last == spread([tests[-1] for tests in found], 2), algo
