@@ -15,8 +15,8 @@ from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
 # Times the usual number of terminations at one length. So many at the longest length mean a time limit, because random
 # lengths get rarer towards the longest one.
 OFTEN = 5.0
-NEARBY = 5  # steps; lengths this near to the longest one are compared with it
-MANY_LENGTHS = 10
+NEARBY = 5  # lengths that are fewer steps shorter than the longest one are compared with it
+MANY_LENGTHS = 10  # different lengths: with as many, lengths are taken to be random
 WITHOUT_ORDER_FROM = 0.95  # `Motion.order`; fast recordings such as HalfCheetah's stay below 0.8
 NEARLY_ALL = 0.9  # of the episodes last one step: too few others remain to train a memory
 WILD = 10.0  # interquartile ranges, or tenths of the median, beyond the quartiles; returns of replay data stay within

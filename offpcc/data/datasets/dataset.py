@@ -68,7 +68,7 @@ from offpcc.utils.spaces import is_image, one_hot, packed_space
 from offpcc.utils.version import __version__
 
 FEW = 100  # rows that are looked at
-LEAST_OF_PIXELS = 100  # the largest value of pixels from 0 to 255; symbols of a grid have smaller ones
+LEAST_OF_PIXELS = 100  # images with a number above this are pixels; symbols of a grid have smaller numbers
 MOST_OF_A_FLOAT_IMAGE = 2.0  # images of floats are from 0 to 1, or normalised
 SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 
