@@ -34,7 +34,8 @@ SKIPPED = (
     gymnasiums.StickyAction,
     gymnasiums.TimeLimit,
 )
-UNCHANGING = (*SKIPPED, gym.Wrapper, gym.ActionWrapper, gym.RewardWrapper, gymnasiums.NormalizeReward)
+REWARD_WRAPPERS = (gym.RewardWrapper, gymnasiums.NormalizeReward)
+UNCHANGING = (*SKIPPED, gym.Wrapper, gym.ActionWrapper, *REWARD_WRAPPERS)
 
 
 def name_of(env: Env | gym.vector.VectorEnv[Any, Any, Any]) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -37,7 +36,7 @@ from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
-from offpcc.envs.wrapper_chain import levels
+from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.networks.sequences import reads_previous
@@ -262,7 +261,7 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
             num_stacked(example),
             None if example.spec is None else example.spec.max_episode_steps,
             bool({*(spec.env_options.kwargs or ())} - OF_RENDERING)
-            or (is_wrapped and any(isinstance(one, gymnasium.RewardWrapper) for one in levels(example))),
+            or (is_wrapped and any(isinstance(one, REWARD_WRAPPERS) for one in levels(example))),
             functools.partial(make, spec.env_source, **spec.env_options.values(), scale_actions=True),
         )
 

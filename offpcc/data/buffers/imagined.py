@@ -32,7 +32,11 @@ class ImaginedBuffer(MixedBuffer):
         self.recorded, self.online, self.model = real, imagined, model
         self.batch_size = real.batch_size
         self.num_recorded = round(share * self.batch_size)
-        if 0.0 < share < 1.0 and self.batch_size > 1:
+        if 0.0 < share < 1.0:
+            if self.batch_size == 1:
+                raise UserError(
+                    f"{type(real).__name__}.batch_size is 1; a batch of real and imagined items needs at least 2"
+                )
             self.num_recorded = min(max(self.num_recorded, 1), self.batch_size - 1)
         imagined.batch_size = max(self.batch_size - self.num_recorded, 1)
         self.drawn: list[Batch] = []

@@ -9,14 +9,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import NormalizeReward
 
 from offpcc.core import PackedDict
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.recorded_observations import transform_observations
-from offpcc.envs.wrapper_chain import levels, name_of, observation_wrappers
+from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
@@ -99,11 +98,7 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
             f"of {chances[0]:g}, but the environment is {name_of(env)}, with {chances[1]:g}"
         )
         notices.append(Notice("remark", text))
-    changing, level = [], env
-    while isinstance(level, gymnasium.Wrapper):
-        if isinstance(level, gymnasium.RewardWrapper | NormalizeReward):
-            changing.append(type(level).__name__)
-        level = level.env
+    changing = [type(level).__name__ for level in reversed(levels(env)) if isinstance(level, REWARD_WRAPPERS)]
     text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
     return [*notices, Notice("rewards", f"{text}: be careful when you compare returns")] if changing else notices
 

@@ -104,6 +104,15 @@ def played(algo="mopo", history=1, data=None, number=50, length=4, **options):
     return imagination
 
 
+def test_a_batch_holds_an_item_of_each_kind():
+    real, own = (ReplayBuffer(VECTORS, ACTIONS, seed=seed, batch_size=8) for seed in (0, 1))
+    assert [ImaginedBuffer(real, own, share).num_recorded for share in (0.0, 0.01, 0.5, 0.99, 1.0)] == [0, 1, 4, 7, 8]
+    real.batch_size = 1
+    assert [ImaginedBuffer(real, own, share).num_recorded for share in (0.0, 1.0)] == [0, 1]
+    with pytest.raises(UserError, match="ReplayBuffer.batch_size is 1; .* needs at least 2"):
+        ImaginedBuffer(real, own, 0.5)
+
+
 def steps_of(imagination):
     return imagination.buffer.imagined.transition_table()
 
