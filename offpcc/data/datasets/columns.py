@@ -37,6 +37,11 @@ SAY_WHERE_IT_ENDED = (
     "ends. Steps at which a time limit ended an episode are truncations (timeouts)"
 )
 
+BY_ENVIRONMENT = (
+    ". If the second axis counts environments, put the steps of each one after another: "
+    "array.swapaxes(0, 1).reshape(-1, *array.shape[2:]), with truncations True at the last step of each environment"
+)
+
 
 class SpoiledData(UserError):  # noqa: N818 (a property of the data, as users read it)
     """Raised for data that can be read, but is unusable for learning, such as data with NaN."""
@@ -124,9 +129,15 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
                 f"one type and one scale in both"
             )
         if key == "actions" and (len(column.shape) > 2 or column.shape[1:] == (0,)):
-            raise UserError(f"{name}: actions of shape {column.shape}; it has to be (steps, numbers of one action)")
+            remedy = BY_ENVIRONMENT if len(column.shape) == 3 else ""
+            raise UserError(
+                f"{name}: actions of shape {column.shape}; it has to be (steps, numbers of one action){remedy}"
+            )
         if key in ("rewards", "terminations", "truncations") and column.shape[1:] not in ((), (1,)):
-            raise UserError(f"{name}: {key} of shape {column.shape}; it has to be ({num_steps},), one number per step")
+            remedy = BY_ENVIRONMENT if len(column.shape) > 1 else ""
+            raise UserError(
+                f"{name}: {key} of shape {column.shape}; it has to be ({num_steps},), one number per step{remedy}"
+            )
     return num_steps
 
 

@@ -269,3 +269,27 @@ def test_it_shows_itself_in_one_line_that_tells_what_it_is():
     assert "\n" not in shown and len(shown) < 200
     for words in ("'mine'", "arrays", "1,198", "num_episodes=2", "(1200, 2) float32", "(1200, 1) float32"):
         assert words in shown
+
+
+def test_steps_of_several_environments_get_a_remedy_that_works():
+    generator = np.random.default_rng(0)
+    rewards = generator.normal(size=(50, 4))
+    arrays = {
+        "observations": generator.normal(size=(50, 4, 3)),
+        "actions": generator.normal(size=(50, 4, 1)),
+        "rewards": rewards,
+        "terminations": np.zeros((50, 4), bool),
+        "truncations": np.zeros((50, 4), bool),
+    }
+    with pytest.raises(UserError, match="actions of shape .* second axis counts environments") as error:
+        Dataset.from_arrays(**arrays)
+    with pytest.raises(UserError, match="rewards of shape .* second axis counts environments"):
+        Dataset.from_arrays(**arrays | {"actions": np.zeros((50, 4), np.int64)})
+    arrays["truncations"][-1] = True
+    arranged = {}
+    for name, array in arrays.items():
+        arranged[name] = array.swapaxes(0, 1).reshape(-1, *array.shape[2:])
+    assert "array.swapaxes(0, 1).reshape(-1, *array.shape[2:])" in str(error.value)
+    data = Dataset.from_arrays(**arranged)
+    assert data.num_episodes == 4
+    np.testing.assert_allclose(data.returns, rewards.sum(0), rtol=1e-5)
