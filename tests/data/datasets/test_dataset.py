@@ -281,9 +281,9 @@ def test_steps_of_several_environments_get_a_remedy_that_works():
         "terminations": np.zeros((50, 4), bool),
         "truncations": np.zeros((50, 4), bool),
     }
-    with pytest.raises(UserError, match="actions of shape .* second axis counts environments") as error:
+    with pytest.raises(UserError, match=r"actions of shape .* second axis counts environments") as error:
         Dataset.from_arrays(**arrays)
-    with pytest.raises(UserError, match="rewards of shape .* second axis counts environments"):
+    with pytest.raises(UserError, match=r"rewards of shape .* second axis counts environments"):
         Dataset.from_arrays(**arrays | {"actions": np.zeros((50, 4), np.int64)})
     arrays["truncations"][-1] = True
     arranged = {}

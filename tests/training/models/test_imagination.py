@@ -109,7 +109,7 @@ def test_a_batch_holds_an_item_of_each_kind():
     assert [ImaginedBuffer(real, own, share).num_recorded for share in (0.0, 0.01, 0.5, 0.99, 1.0)] == [0, 1, 4, 7, 8]
     real.batch_size = 1
     assert [ImaginedBuffer(real, own, share).num_recorded for share in (0.0, 1.0)] == [0, 1]
-    with pytest.raises(UserError, match="ReplayBuffer.batch_size is 1; .* needs at least 2"):
+    with pytest.raises(UserError, match=r"ReplayBuffer.batch_size is 1; .* needs at least 2"):
         ImaginedBuffer(real, own, 0.5)
 
 
