@@ -320,7 +320,8 @@ def make_report(
         raise UserError(f"there are no runs of the baseline {shown(baseline)}; give a label of the report: {known}")
     scopes = {task: {runs.name: [runs] for runs in found if runs.task == task} for task in tasks}
     if len(tasks) > 1 and references:
-        of_all = {name: [runs for runs in found if runs.name == name] for name in names}
+        by_task = sorted(found, key=lambda runs: tasks.index(runs.task))  # one order of tasks in all rows
+        of_all = {name: [runs for runs in by_task if runs.name == name] for name in names}
         complete = {name: members for name, members in of_all.items() if len(members) == len(tasks)}
         if not complete:
             raise UserError(

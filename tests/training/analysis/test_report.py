@@ -108,6 +108,18 @@ def test_the_probability_of_improvement_is_scipys():
     assert_interval(estimate[1:], plain_improvement, [*ours, *others])
 
 
+def test_the_order_of_folders_does_not_pair_different_tasks(tmp_path):
+    """P(better) compares runs of one task, also if the folders of an algorithm name its tasks in another order."""
+    levels = {("a-v0", "sac"): 0.0, ("b-v0", "sac"): 0.8, ("b-v0", "td3"): 0.9, ("a-v0", "td3"): 0.1}
+    for (task, name), level in levels.items():
+        for seed in range(1, 3):
+            write_run(tmp_path / task / name / str(seed), [level])
+    folders = [tmp_path / task / name for task, name in levels]
+    references = {task: [0.0, 1.0] for task in TASKS}
+    report = offpcc.report(folders, baseline="sac", normalise=references)
+    assert row_of(report, None, "td3")["probability_of_improvement"]["value"] == 1.0
+
+
 def test_the_profile_is_scipys():
     tasks = draw_tasks(7, 5)
     thresholds = np.array([*np.linspace(-3.0, 6.0, 20), *tasks[0]])
