@@ -184,9 +184,9 @@ def chosen_values(critics: DiscreteCritics, h: Summaries, batch: Batch) -> Tenso
 
 
 @contextmanager
-def without_random_actions(actor: ActorCritic) -> Iterator[None]:
-    """Let `ValueBased.test_epsilon` be 0 for a while."""
-    if not isinstance(actor, ValueBased):
+def without_random_actions(actor: ActorCritic | None, wanted: bool = True) -> Iterator[None]:
+    """Let `ValueBased.test_epsilon` be 0 for a while; for other actors, or if it is not wanted, do nothing."""
+    if not wanted or not isinstance(actor, ValueBased):
         yield
         return
     own, actor.test_epsilon = actor.test_epsilon, 0.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -114,13 +113,12 @@ def play_episode(
     action, reward = np.zeros((1, *(env.action_space.shape or ())), np.float32), 0.0
     memory: Memory = None
     length = 0
-    greedy = actor if deterministic else None
     while True:
         if acting is None:
             action = random_action(env.action_space, draws)[None]
         else:
             step = Step(observation[None], action, np.full((1, 1), reward, np.float32), np.array([length == 0]))
-            with nullcontext() if greedy is None else without_random_actions(greedy):
+            with without_random_actions(actor, deterministic):
                 action, memory = acting.act(step, memory, deterministic=deterministic)
         following, received, terminated, truncated, _ = env.step(action[0])
         following, reward = np.array(following), float(received)

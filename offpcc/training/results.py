@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -667,8 +667,8 @@ def _play_side_by_side(
     if actor is not None and epsilon is not None:
         draws = np.random.default_rng((seeds.actions, 1))  # beside those of `Interaction`
         acting.act = EpsilonGreedyActor(actor, epsilon, environments.action_space, draws).act
-    mode = without_random_actions(actor) if actor is not None and deterministic else nullcontext()
-    with mode, closing(Interaction(environments, acting, episodes, seeds.actions, longest)) as interaction:
+    playing = closing(Interaction(environments, acting, episodes, seeds.actions, longest))
+    with without_random_actions(actor, deterministic), playing as interaction:
         interaction.learns_of_lives = False  # recordings have whole games
         while len(episodes) < episodes.steps:
             signals.poll()
