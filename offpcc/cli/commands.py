@@ -43,7 +43,7 @@ from offpcc.training.evaluation import endless_episodes, evaluate_actor, overvie
 from offpcc.training.export import OtherEnvironmentError, export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
-from offpcc.training.loggers.console import format_return, return_decimals
+from offpcc.training.loggers.console import format_return, progress_bar, return_decimals
 from offpcc.training.models.files import load_model
 from offpcc.training.models.quality import model_quality
 from offpcc.training.online import DROP_STEPS, Loss
@@ -503,8 +503,12 @@ def _evaluate_from_data(
         env = run.env()
     check_own_bindings(env, reads_data=True)
     print(f"evaluating {file}", flush=True)
-    with of_data.showing_updates() as show:
-        estimate = evaluate_from_data(actor, data, env, progress=show, **fqe)
+    with progress_bar() as show:
+
+        def show_updates(done: int, whole: int) -> None:
+            show(done, whole, f"{done:,} of {whole:,} updates")
+
+        estimate = evaluate_from_data(actor, data, env, progress=show_updates, **fqe)
     played = None
     if env and episodes:
         how = (episodes, num_envs, seed, episode_options())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.discrete import without_random_actions
@@ -19,13 +16,11 @@ from offpcc.training.analysis.policy_evaluation import Discounting, ValueEstimat
 from offpcc.training.analysis.run_statistics import rank_correlation, regret_at
 from offpcc.training.analysis.run_tables import find_runs
 from offpcc.training.evaluation import MakeAnyEnv, evaluate_actor
-from offpcc.training.loggers.console import format_time_left, standard_console, started
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
 from offpcc.utils.words import counted
 
 MOST_CHOSEN = (1, 3, 5)  # k of regret@k
-REDRAWN_AFTER, TOLD_AFTER = 0.2, 10.0  # seconds between two states of the bar, and between two lines
 
 
 class Played(NamedTuple):
@@ -59,32 +54,6 @@ def expand(folders: Sequence[Path]) -> list[Path]:
     if len(found) != len(set(found)):
         raise UserError(f"{next(one for one in found if found.count(one) > 1)} is given twice; give each policy once")
     return found
-
-
-@contextmanager
-def showing_updates() -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows the updates and the time left: a bar in a terminal, elsewhere a few lines."""
-    console = standard_console()
-    columns = (BarColumn(None), TextColumn("{task.description}"))
-    bar = Progress(*columns, console=console, auto_refresh=False, expand=True, transient=True,
-                   disable=not console.is_terminal)  # fmt: skip
-    task = bar.add_task("", total=None)
-    began = latest = time.monotonic()
-
-    def show(done: int, whole: int) -> None:
-        nonlocal latest
-        now = time.monotonic()
-        if done == whole or now - latest < (REDRAWN_AFTER if console.is_terminal else TOLD_AFTER):
-            return
-        latest, left = now, (now - began) / done * (whole - done)
-        line = f"{done:,} of {whole:,} updates, {format_time_left(left)} left"
-        if console.is_terminal:
-            bar.update(task, total=whole, completed=done, description=line, refresh=True)
-        else:
-            print(line, flush=True)
-
-    with started(bar, show) as never_raising:
-        yield never_raising
 
 
 def measure_returns(

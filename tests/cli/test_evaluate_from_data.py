@@ -3,15 +3,13 @@
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 from conftest import run_folder
 
-from offpcc.cli import evaluate_from_data as values
-from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics, print_values, showing_updates
+from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics, print_values
 from offpcc.training.analysis.policy_evaluation import ValueEstimate, bounds_of_values
 
 FEW = ("--fqe_updates", 3, "--num_envs", 2)
@@ -68,15 +66,6 @@ def test_the_bounds_of_values_are_those_of_the_rewards():
     assert bounds_of_values(np.array([-1.0, -3.0]), 0.9, True) == pytest.approx((-30.0, 0.0))
     assert bounds_of_values(np.array([-1.0, -3.0]), 0.9, False) == pytest.approx((-30.0, -10.0))
     assert bounds_of_values(np.array([-1.0, 2.0]), 0.5, False) == pytest.approx((-2.0, 4.0))
-
-
-def test_the_time_left_is_shown(monkeypatch, capsys):
-    times = iter([0.0, 5.0, 20.0, 25.0, 40.0, 50.0])
-    monkeypatch.setattr(values, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    with showing_updates() as show:
-        for done in (10, 20, 25, 40, 50):
-            show(done, 50)
-    assert capsys.readouterr().out.splitlines() == ["20 of 50 updates, 0:00:30 left", "40 of 50 updates, 0:00:10 left"]
 
 
 def test_agents_with_discrete_actions(launch, tmp_path):

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import ParamSpec
 
 from rich import progress
 from rich.console import Console, Group
@@ -21,7 +20,6 @@ from offpcc.training.loggers.base import Logger, Progress, Row, report_errors
 
 SHOWN_WITHOUT_RETURNS = ("critic_loss", "actor_loss", "q")
 LONGEST = timedelta(days=10_000)  # the longest time left that the display shows
-Given = ParamSpec("Given")
 REDRAWN_AFTER = 0.2  # seconds between redraws of a progress bar
 
 
@@ -111,7 +109,8 @@ def progress_bar(
         prints: Whether to print lines where there is no terminal.
 
     Yields:
-        A function to call with the work done, all work or None, and a line about it.
+        A function to call with the work done, all work or None, and a line about it. It reports an exception of the
+        display once, and raises none (but see `Interrupted` in `report_errors`).
     """
     console = console or standard_console()
     is_live = console.is_terminal and not console.is_dumb_terminal
@@ -131,8 +130,19 @@ def progress_bar(
             tenths = 10 * done // whole
             print(line, flush=True)
 
-    with started(bar, show) as never_raising:
-        yield never_raising
+    reported = set[str]()
+
+    def show_or_report(done: int, whole: int | None, line: str) -> None:
+        with report_errors("the progress bar", reported):
+            show(done, whole, line)
+
+    with report_errors("the progress bar", reported):
+        bar.start()
+    try:
+        yield show_or_report
+    finally:
+        with report_errors("the progress bar", reported):
+            bar.stop()
 
 
 @contextmanager
@@ -142,32 +152,6 @@ def download_bar(console: Console | None = None) -> Iterator[Callable[[int, int 
         yield lambda done, whole: show(
             done, whole, f"downloading, {done / 1e6:,.1f}{'' if whole is None else f' of {whole / 1e6:,.1f}'} MB"
         )
-
-
-@contextmanager
-def started(bar: progress.Progress, show: Callable[Given, None]) -> Iterator[Callable[Given, None]]:
-    """Start a progress bar, and stop it at the end. An exception in it is reported once.
-
-    Args:
-        bar: The bar, with its task.
-        show: The function that updates the bar.
-
-    Yields:
-        `show`, wrapped so that it never raises (but see `Interrupted` in `report_errors`).
-    """
-    reported = set[str]()
-
-    def update(*given: Given.args, **named: Given.kwargs) -> None:
-        with report_errors("the progress bar", reported):
-            show(*given, **named)
-
-    with report_errors("the progress bar", reported):
-        bar.start()
-    try:
-        yield update
-    finally:
-        with report_errors("the progress bar", reported):
-            bar.stop()
 
 
 def _steps(progress: Progress) -> str:
