@@ -119,7 +119,10 @@ def check_dataset(
     if data is None:
         closing_words = ""
     elif output:
-        _draw_into(data, output)
+        import matplotlib
+
+        with explain_picture_errors(output, "--output", "returns.png"), matplotlib.rc_context(STYLE):
+            save_figure(_histograms(data), output)
         closing_words = str(output)
     console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
     return 1 if diagnosis.of(FAULT) else 0
@@ -143,29 +146,8 @@ def _row_of_its_own(spread: Spread) -> object:
     return (kind, spread[1:]) if spread.is_constant else spread
 
 
-def _draw_into(data: Dataset, file: Path) -> None:
-    with explain_picture_errors(file, "--output", "returns.png"):
-        draw_histograms(data, file)
-
-
-def draw_histograms(data: Dataset, file: Path) -> None:
-    """Draw histograms of the returns and lengths of the episodes.
-
-    Args:
-        data: The dataset.
-        file: The picture (PNG, PDF or SVG, by its suffix).
-
-    Raises:
-        OSError: The file cannot be written.
-        ValueError: matplotlib does not support this suffix.
-    """
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        save_figure(_histograms(data), file)
-
-
 def _histograms(data: Dataset) -> Figure:
+    """Return histograms of the returns and lengths of the episodes."""
     from matplotlib.figure import Figure
 
     # Without pyplot, a figure needs no display, and the garbage collector frees it.

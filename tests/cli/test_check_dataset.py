@@ -10,7 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from offpcc.cli import check_dataset as dataset_commands
-from offpcc.cli.check_dataset import check_dataset, draw_histograms
+from offpcc.cli.check_dataset import check_dataset
 from offpcc.data import Dataset, offline
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.envs.make import make
@@ -302,9 +302,9 @@ def test_a_picture_shows_returns_and_lengths(tmp_path):
     assert ("return" in returns.get_xlabel(), "length" in lengths.get_xlabel()) == (True, True)
 
 
-def test_the_same_data_gives_the_same_picture(tmp_path):
+def test_the_same_data_gives_the_same_picture(check, tmp_path):
     for name in ("one.svg", "other.svg"):
-        draw_histograms(Dataset.from_arrays(**recorded()), tmp_path / name)
+        check(written(tmp_path, **recorded()), output=tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
 
 
