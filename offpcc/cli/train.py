@@ -3,7 +3,6 @@
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from offpcc.algorithms import short_name
@@ -13,8 +12,7 @@ from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, find_folder, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import format_episodes, overview, record_episodes, watch_episodes
+from offpcc.training.evaluation import show_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
@@ -260,16 +258,5 @@ def show(options: TrainOptions, run_id: int) -> None:
     file = folder.actor()
     actor = load_actor(file, choose_device(options.device, options.threads))
     print(f"{file} in {add_simulator_version(env)}")
-    make_env, num_episodes = configured_make(env), options.episodes or 3
-    videos: list[Path] = []
-    if options.render and has_screen():
-        results = watch_episodes(actor, make_env, num_episodes, episode_options())
-    else:
-        if options.render:
-            print("There is no screen here, so the episodes are recorded instead.")
-        results, videos = record_episodes(
-            actor, make_env, num_episodes, folder.videos, longest_episode=episode_options()
-        )
-    print(*format_episodes(results), sep="\n")
-    print(overview(results, env))
-    print(*videos, sep="\n", end="\n" * bool(videos))
+    num_episodes, longest = options.episodes or 3, episode_options()
+    show_episodes(actor, configured_make(env), env, num_episodes, longest, folder.videos, options.render)

@@ -12,8 +12,7 @@ from offpcc.algorithms.agent import BEST, load_actor
 from offpcc.config import loading
 from offpcc.config.bindings import nearest
 from offpcc.config.gin_files import CHECKOUT
-from offpcc.envs.rendering import has_screen
-from offpcc.training.evaluation import format_episodes, overview, record_episodes, watch_episodes
+from offpcc.training.evaluation import show_episodes
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
@@ -110,18 +109,9 @@ def play_zoo_agent(name: str, out: Path | None, episodes: int) -> None:
     run = RunFolder.at(folder)
     loading.load_for_actor(None, run.config, [])
     actor = load_actor(folder / BEST, choose_device("cpu"))
-    make_env = configured_make(facts["env"])
     print(f"{name}: {facts['algo']} in {facts['env']}, {facts['steps']:,} steps of training")
-    videos: list[Path] = []
-    if out is None and has_screen():
-        results = watch_episodes(actor, make_env, episodes, episode_options())
-    else:
-        if out is None:
-            print("there is no screen here, so the episodes are recorded instead")
-        results, videos = record_episodes(actor, make_env, episodes, out or Path(), name, episode_options())
-    print(*format_episodes(results), sep="\n")
-    print(overview(results, facts["env"]))
-    print(*videos, sep="\n", end="\n" * bool(videos))
+    env, in_window = facts["env"], out is None
+    show_episodes(actor, configured_make(env), env, episodes, episode_options(), out or Path(), in_window, name)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ from offpcc.core import Algorithm, Memory, PackedDict, Step
 from offpcc.data.offline import format_score
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.guard import close, guarded
+from offpcc.envs.rendering import has_screen
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import levels, name_of
@@ -221,15 +222,6 @@ def endless_episodes(
             yield from run_episodes(algorithm, [env], [number % 2**31], longest_episode=longest_episode)
 
 
-def watch_episodes(
-    algorithm: ActorCritic, make_env: MakeAnyEnv, num_episodes: int, longest_episode: int = LONGEST_EPISODE
-) -> list[EpisodeResult]:
-    """Show episodes in a window."""
-    with closing(guarded(open_environment(make_env, algorithm, "human"))) as window:
-        seeds = range(SHOWN_SEED, SHOWN_SEED + num_episodes)
-        return run_episodes(algorithm, [window], seeds, longest_episode=longest_episode)
-
-
 def record_episodes(
     algorithm: ActorCritic,
     make_env: MakeAnyEnv,
@@ -284,10 +276,30 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
         return num_steps / (time.perf_counter() - start)
 
 
-def format_episodes(results: list[EpisodeResult]) -> Iterator[str]:
-    """Yield one line of text per episode."""
+def show_episodes(
+    algorithm: ActorCritic,
+    make_env: MakeAnyEnv,
+    env: str,
+    num_episodes: int,
+    longest_episode: int,
+    folder: Path,
+    in_window: bool,
+    name: str = "episode",
+) -> None:
+    """Show episodes in a window, or record them in `folder` if there is no screen; print the results and the files."""
+    videos: list[Path] = []
+    if in_window and has_screen():
+        with closing(guarded(open_environment(make_env, algorithm, "human"))) as window:
+            seeds = range(SHOWN_SEED, SHOWN_SEED + num_episodes)
+            results = run_episodes(algorithm, [window], seeds, longest_episode=longest_episode)
+    else:
+        if in_window:
+            print("there is no screen here, so the episodes are recorded instead")
+        results, videos = record_episodes(algorithm, make_env, num_episodes, folder, name, longest_episode)
     for number, result in enumerate(results, 1):
-        yield f"episode {number}: return {format_return(result.episode_return)}, {counted(result.length, 'step')}"
+        print(f"episode {number}: return {format_return(result.episode_return)}, {counted(result.length, 'step')}")
+    print(overview(results, env))
+    print(*videos, sep="\n", end="\n" * bool(videos))
 
 
 def overview(results: list[EpisodeResult], env: str | None = None) -> str:
