@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -62,6 +62,20 @@ from offpcc.utils.words import counted
 
 EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
 STEPS = 2_000  # environment steps of the longest walk of `check`
+
+
+class ActorOptions(NamedTuple):
+    """How saved actors are read and played; see `offpcc evaluate --help`."""
+
+    env: str | None
+    config: str | None
+    modules: Sequence[str]
+    device: str | None = "cpu"
+    threads: int = 1
+    gin: Sequence[str] = ()
+    episodes: int = EPISODES
+    seed: int = 2_000_000
+    num_envs: int = NUM_ENVS
 
 
 def run_envs(gallery: Path | None, text: str | None = None) -> int:
@@ -151,7 +165,8 @@ def run_check(
         for name, value in {**unused, "gin": " ".join(gin) or None}.items():
             if value is not None:
                 raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
-        return check_agent(folder, env, output, episodes or 20, seed, config, modules, json_output)
+        how = ActorOptions(env, config, modules, episodes=episodes or 20)
+        return check_agent(folder, how if seed is None else how._replace(seed=seed), output, json_output)
     reject_unused_options("a run's folder", episodes=(episodes, None), json=(json_output, False))
     if model is not None:
         if dataset is None:
@@ -191,16 +206,7 @@ def run_check(
     return 1 if diagnosis.of(FAULT) else 0
 
 
-def check_agent(
-    folder: Path,
-    env: str | None,
-    output: Path | None,
-    episodes: int,
-    seed: int | None,
-    config: str | None,
-    modules: Sequence[str],
-    json_output: bool,
-) -> int:
+def check_agent(folder: Path, how: ActorOptions, output: Path | None, json_output: bool) -> int:
     """Print and draw how an agent uses its memory, and return 0; see `offpcc.check_memory`."""
     if output is None:
         place = folder.resolve()
@@ -209,8 +215,8 @@ def check_agent(
         )
     check_picture(output, "--output", "memory.png")
     with _printing_to_stderr() if json_output else contextlib.nullcontext():
-        env, file, actor = _load(folder, env, config, modules, "cpu", 1)
-        found = check_memory(actor, env, episodes, seed=2_000_000 if seed is None else seed)
+        env, file, actor = _load(folder, how)
+        found = check_memory(actor, env, how.episodes, seed=how.seed)
         with explain_picture_errors(output, "--output", "memory.png"):
             found.draw(output)
     if json_output:
@@ -300,22 +306,14 @@ def describe_losses(losses: Sequence[Loss]) -> str:
 
 def run_evaluate(
     folder: Sequence[Path],
-    episodes: int,
-    env: str | None,
-    seed: int,
-    num_envs: int,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    json_output: bool = False,
-    from_data: str | None = None,
-    fqe_updates: int | None = None,
-    fqe_gamma: float | None = None,
-    fqe_seed: int | None = None,
-    forever: bool = False,
-    render: bool = False,
-    gin: Sequence[str] = (),
+    json_output: bool,
+    from_data: str | None,
+    fqe_updates: int | None,
+    fqe_gamma: float | None,
+    fqe_seed: int | None,
+    forever: bool,
+    render: bool,
+    **given: Any,
 ) -> int:
     """Print the returns of saved actors; with `json_output`, as JSON and with nothing else on the standard output.
 
@@ -323,15 +321,16 @@ def run_evaluate(
 
     With `from_data`, print the values of the actors from recorded data.
     """
-    given: tuple[Any, ...] = (episodes, env, seed, num_envs, config, modules, device, threads, gin)
+    how = ActorOptions(**given)
+    episodes = how.episodes
     if forever:
         unused: dict[str, Any] = {"from_data": from_data, "json": json_output or None}
         unused |= {"episodes": None if episodes == EPISODES else episodes, "fqe_updates": fqe_updates}
-        unused |= {"num_envs": None if num_envs == NUM_ENVS else num_envs}
+        unused |= {"num_envs": None if how.num_envs == NUM_ENVS else how.num_envs}
         unused |= {"fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
         if wrong := [name for name, value in unused.items() if value is not None]:
             raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")
-        return play_forever(folder, env, seed, config, modules, device, threads, render, gin)
+        return play_forever(folder, how, render)
     reject_unused_options("--forever", render=(render, False))
     if from_data is not None:
         if fqe_gamma == 1.0:
@@ -339,7 +338,7 @@ def run_evaluate(
         options = {"num_updates": fqe_updates, "gamma": fqe_gamma, "seed": fqe_seed}
         fqe = {name: value for name, value in options.items() if value is not None}
         with _printing_to_stderr() if json_output else contextlib.nullcontext():
-            policies = [_evaluate_from_data(one, from_data, fqe, *given) for one in of_data.expand(folder)]
+            policies = [_evaluate_from_data(one, from_data, fqe, how) for one in of_data.expand(folder)]
         if json_output:
             print(json.dumps(of_data.as_plain_data(from_data, policies), indent=2))
         else:
@@ -355,8 +354,9 @@ def run_evaluate(
     found: list[dict[str, Any]] = []
     for one in actors:
         with _printing_to_stderr() if json_output else contextlib.nullcontext():
-            played_in, file, algo, results = _evaluate(one, *given)
-        found.append({"algo": algo, **summarize_evaluation(played_in, file, results, range(seed, seed + episodes))})
+            played_in, file, algo, results = _evaluate(one, how)
+        seeds = range(how.seed, how.seed + episodes)
+        found.append({"algo": algo, **summarize_evaluation(played_in, file, results, seeds)})
         if json_output:
             continue
         if len(actors) == 1:
@@ -386,17 +386,7 @@ def _mean_return(env: str, returns: Sequence[float]) -> str:
     return f"mean return {mean:.{decimals}f} +- {np.std(returns):.{decimals}f}{format_score(env, mean)}"
 
 
-def play_forever(
-    folder: Sequence[Path],
-    env: str | None,
-    seed: int,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    render: bool,
-    gin: Sequence[str] = (),
-) -> int:
+def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int:
     """Play episodes until Ctrl-C, in a window if `render`; then print statistics of returns and lengths.
 
     Raises:
@@ -405,7 +395,7 @@ def play_forever(
     """
     if len(folder) > 1:
         raise UserError(f"--forever plays one actor, but {shown(folder[1])} is a second one; leave the second one out")
-    env, file, actor = _load(folder[0], env, config, modules, device, threads, gin)
+    env, file, actor = _load(folder[0], how)
     shows = render and has_screen()
     print(f"{file} in {add_simulator_version(env)}, until Ctrl-C", flush=True)
     if render and not shows:
@@ -413,7 +403,7 @@ def play_forever(
     results: list[EpisodeResult] = []
     try:
         with signals.deferred():  # a signal waits for the end of an environment's step
-            for result in endless_episodes(actor, configured_make(env), seed, episode_options(), shows):
+            for result in endless_episodes(actor, configured_make(env), how.seed, episode_options(), shows):
                 results.append(result)
                 played = format_return(result.episode_return)
                 print(f"episode {len(results)}: return {played}, {counted(result.length, 'step')}", flush=True)
@@ -431,20 +421,11 @@ def play_forever(
     return 0
 
 
-def _load(
-    folder: Path,
-    env: str | None,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    gin: Sequence[str] = (),
-) -> tuple[str, Path, ActorCritic]:
+def _load(folder: Path, how: ActorOptions) -> tuple[str, Path, ActorCritic]:
     """Return the environment's name, the actor's file and the actor; refuse bindings of `gin` without effect."""
-    run, file = find_actor(folder, config, modules, gin=gin)
-    actor = load_actor(file, choose_device(device, threads))
-    if not env and folder.is_dir():
-        env = run.env()
+    run, file = find_actor(folder, how.config, how.modules, gin=how.gin)
+    actor = load_actor(file, choose_device(how.device, how.threads))
+    env = how.env or (run.env() if folder.is_dir() else None)
     if env is None:
         raise UserError(f"{file} is an actor's file: add --env, the environment to evaluate it in")
     check_own_bindings(env)
@@ -464,43 +445,18 @@ def check_own_bindings(env: str | None, reads_data: bool = False) -> None:
         check_unused_bindings(own)
 
 
-def _evaluate(
-    folder: Path,
-    episodes: int,
-    env: str | None,
-    seed: int,
-    num_envs: int,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    gin: Sequence[str],
-) -> tuple[str, Path, str, list[EpisodeResult]]:
+def _evaluate(folder: Path, how: ActorOptions) -> tuple[str, Path, str, list[EpisodeResult]]:
     """Return the environment's name, the actor's file, the algorithm's short name and the episodes."""
-    env, file, actor = _load(folder, env, config, modules, device, threads, gin)
-    results = evaluate_actor(actor, configured_make(env), episodes, num_envs, seed, episode_options())
+    env, file, actor = _load(folder, how)
+    results = evaluate_actor(actor, configured_make(env), how.episodes, how.num_envs, how.seed, episode_options())
     return env, file, short_name(type(actor).__name__), results
 
 
-def _evaluate_from_data(
-    folder: Path,
-    data: str,
-    fqe: Mapping[str, Any],
-    episodes: int,
-    env: str | None,
-    seed: int,
-    num_envs: int,
-    config: str | None,
-    modules: Sequence[str],
-    device: str | None,
-    threads: int,
-    gin: Sequence[str],
-) -> of_data.Evaluated:
+def _evaluate_from_data(folder: Path, data: str, fqe: Mapping[str, Any], how: ActorOptions) -> of_data.Evaluated:
     """Return the value of an actor and, if it has an environment, the returns of played episodes."""
-    run, file = find_actor(folder, config, modules, gin=gin)
-    actor = load_actor(file, choose_device(device, threads))
-    if not env and run.details().get("env"):
-        env = run.env()
+    run, file = find_actor(folder, how.config, how.modules, gin=how.gin)
+    actor = load_actor(file, choose_device(how.device, how.threads))
+    env = how.env or (run.env() if run.details().get("env") else None)
     check_own_bindings(env, reads_data=True)
     print(f"evaluating {file}", flush=True)
     with progress_bar() as show:
@@ -510,9 +466,9 @@ def _evaluate_from_data(
 
         estimate = evaluate_from_data(actor, data, env, progress=show_updates, **fqe)
     played = None
-    if env and episodes:
-        how = (episodes, num_envs, seed, episode_options())
-        played = of_data.measure_returns(actor, configured_make(env), estimate.gamma, *how)
+    if env and how.episodes:
+        playing = (how.episodes, how.num_envs, how.seed, episode_options())
+        played = of_data.measure_returns(actor, configured_make(env), estimate.gamma, *playing)
     return of_data.Evaluated(file, env, estimate, played)
 
 
