@@ -15,7 +15,7 @@ import torch
 from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.discrete import ValueBased
-from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor
+from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor, refuse_options
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.config.gin_files import imports_of
@@ -177,19 +177,10 @@ def load_agent(
 
 
 def refuse_without_effect(deterministic: bool, device: str | None, threads: int, epsilon: float | None = None) -> None:
-    """Refuse options for actors when the actions are random.
-
-    Raises:
-        UserError: such an option was given.
-    """
-    given = {
-        "--deterministic": deterministic,
-        f"--epsilon {epsilon}": epsilon is not None,
-        f"--device {device}": device is not None,
-        f"--threads {threads}": threads != 1,
-    }
-    if idle := [option for option, is_given in given.items() if is_given]:
-        raise UserError(f"{idle[0]} has no effect on random actions; leave it out, or name an actor")
+    """Refuse options for actors when the actions are random."""
+    given = {"deterministic": deterministic, "epsilon": epsilon, "device": device}
+    given["threads"] = None if threads == 1 else threads
+    refuse_options("on random actions", given, "leave it out, or name an actor")
 
 
 def actor_label(run: RunFolder, file: Path) -> str:

@@ -147,6 +147,8 @@ def run_check(
     Raises:
         UserError: there is nothing to check, an option has no effect, or something cannot be read.
     """
+    given: dict[str, Any]
+    fraction_given = None if dataset_fraction == 1.0 else dataset_fraction
     if folder is not None:
         if folder.suffix in (".hdf5", ".h5", ".npz"):
             raise UserError(f"`offpcc check` does not take {folder}; give a dataset with --dataset {folder}")
@@ -160,36 +162,28 @@ def run_check(
             "steps": steps,
             "longest_episode": longest_episode,
             "algo": algo,
-            "dataset_fraction": None if dataset_fraction == 1.0 else dataset_fraction,
+            "dataset_fraction": fraction_given,
+            "gin": " ".join(gin) or None,
         }
-        for name, value in {**unused, "gin": " ".join(gin) or None}.items():
-            if value is not None:
-                raise UserError(f"--{name} {value} has no effect on the check of {shown(folder)}; leave it out")
+        refuse_options(f"on the check of {shown(folder)}", unused)
         how = ActorOptions(env, config, modules, episodes=episodes or 20)
         return check_agent(folder, how if seed is None else how._replace(seed=seed), output, json_output)
-    reject_unused_options("a run's folder", episodes=(episodes, None), json=(json_output, False))
+    reject_unused_options("a run's folder", episodes=episodes, json=json_output)
     if model is not None:
         if dataset is None:
             raise UserError(f"--model {model} is compared with recorded data; give a dataset with --dataset")
-        given: dict[str, Any] = {"output": output, "steps": steps, "longest_episode": longest_episode}
-        given |= {"dataset_steps": dataset_steps, "algo": algo}
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(f"--{name} {value} has no effect with --model; leave it out")
+        given = {"output": output, "dataset_steps": dataset_steps, "algo": algo}
+        refuse_options("with --model", {"steps": steps, "longest_episode": longest_episode, **given})
         return check_model_quality(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
     if dataset is not None:
-        for name, value in {"steps": steps, "longest_episode": longest_episode, "seed": seed}.items():
-            if value is not None:
-                raise UserError(
-                    f"--{name} {value} has no effect with --dataset, because the whole dataset is checked; leave it out"
-                )
+        given = {"steps": steps, "longest_episode": longest_episode, "seed": seed}
+        refuse_options("with --dataset, because the whole dataset is checked", given)
         return check_dataset(dataset, env, dataset_fraction, output, config, modules, gin, dataset_steps, algo)
     if env is None:
         raise UserError(
             "there is nothing to check; give a run's folder, an environment (--env) or a dataset (--dataset)"
         )
-    part = {"dataset_fraction": (dataset_fraction, 1.0), "dataset_steps": (dataset_steps, None)}
-    reject_unused_options("--dataset", output=(output, None), **part)
+    reject_unused_options("--dataset", output=output, dataset_fraction=fraction_given, dataset_steps=dataset_steps)
     bindings = loading.load_gin_config(config, gin, modules=modules)
     if algo is not None:
         find_algorithm(algo)  # raises before the walk
@@ -324,14 +318,13 @@ def run_evaluate(
     how = ActorOptions(**given)
     episodes = how.episodes
     if forever:
-        unused: dict[str, Any] = {"from_data": from_data, "json": json_output or None}
+        unused: dict[str, Any] = {"from_data": from_data, "json": json_output}
         unused |= {"episodes": None if episodes == EPISODES else episodes, "fqe_updates": fqe_updates}
         unused |= {"num_envs": None if how.num_envs == NUM_ENVS else how.num_envs}
         unused |= {"fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
-        if wrong := [name for name, value in unused.items() if value is not None]:
-            raise UserError(f"--{wrong[0]} has no effect with --forever, which plays until Ctrl-C; leave it out")
+        refuse_options("with --forever, which plays until Ctrl-C", unused)
         return play_forever(folder, how, render)
-    reject_unused_options("--forever", render=(render, False))
+    reject_unused_options("--forever", render=render)
     if from_data is not None:
         if fqe_gamma == 1.0:
             raise UserError("--fqe_gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
@@ -344,8 +337,7 @@ def run_evaluate(
         else:
             of_data.print_values(policies)
         return 0
-    fqe_options = {"fqe_updates": fqe_updates, "fqe_gamma": fqe_gamma, "fqe_seed": fqe_seed}
-    reject_unused_options("--from_data", **{name: (value, None) for name, value in fqe_options.items()})
+    reject_unused_options("--from_data", fqe_updates=fqe_updates, fqe_gamma=fqe_gamma, fqe_seed=fqe_seed)
     if not episodes:
         raise UserError("--episodes '0' plays nothing; give a number above 0, such as 1")
     actors = of_data.expand(folder)
@@ -616,17 +608,20 @@ def add_simulator_version(env: str) -> str:
     return f"{env} ({version})" if (version := simulator_version()) else env
 
 
-def reject_unused_options(needed: str, **given: tuple[Any, Any]) -> None:
-    """Refuse options that have no effect without another option.
+def refuse_options(where: str, given: Mapping[str, Any], remedy: str = "leave it out") -> None:
+    """Refuse options that have no effect; None and False mean that an option was not given.
 
     Args:
-        needed: the other option.
-        given: by name of an option, its value and its default value.
-
-    Raises:
-        UserError: one of the options was given.
+        where: continues the message "--NAME VALUE has no effect".
+        given: the values by name.
+        remedy: ends the message.
     """
-    for name, (value, default) in given.items():
-        if value != default:
+    for name, value in given.items():
+        if value is not None and value is not False:
             words = f"--{name}" if value is True else f"--{name} {value}"
-            raise UserError(f"{words} has no effect without {needed}; leave it out, or add {needed}")
+            raise UserError(f"{words} has no effect {where}; {remedy}")
+
+
+def reject_unused_options(needed: str, **given: Any) -> None:
+    """Refuse options that have no effect without another option; see `refuse_options`."""
+    refuse_options(f"without {needed}", given, f"leave it out, or add {needed}")

@@ -21,7 +21,7 @@ import numpy as np
 
 from offpcc.algorithms.agent import save_actor
 from offpcc.cli import collect as recording
-from offpcc.cli.commands import reject_unused_options
+from offpcc.cli.commands import refuse_options, reject_unused_options
 from offpcc.cli.imagine import imagine
 from offpcc.cli.messages import TrainOptions, load_config
 from offpcc.config import loading
@@ -68,28 +68,17 @@ def run_collect(
         UserError: an argument is invalid, or a recording cannot be completed.
     """
     if recipe is None:
-        given = {"algo": (algo, None), "train_steps": (train_steps, None), "medium": (medium, None)}
-        reject_unused_options("--recipe d4rl", **given)
+        reject_unused_options("--recipe d4rl", algo=algo, train_steps=train_steps, medium=medium)
         assert actor is not None  # without --recipe, the command line requires it
         if model is not None:
-            for name in ("minari", "resume", "epsilon"):
-                if options.pop(name):
-                    raise UserError(f"--{name} has no effect on episodes in a model (--model); leave it out")
+            given = {name: options.pop(name) for name in ("minari", "resume", "epsilon")}
+            refuse_options("on episodes in a model (--model)", given)
             return imagine(model, dataset, actor, rollout_length=rollout_length, **options)
-        reject_unused_options("--model", dataset=(dataset, None), rollout_length=(rollout_length, None))
+        reject_unused_options("--model", dataset=dataset, rollout_length=rollout_length)
         return recording.record_dataset(actor=actor, **options)
-    without = {"model": model, "dataset": dataset, "rollout_length": rollout_length}
-    if wrong := next((f"--{name} {value}" for name, value in without.items() if value is not None), None):
-        raise UserError(f"{wrong} has no effect with --recipe, which trains in the environment; leave it out")
-    if options.pop("epsilon") is not None:
-        raise UserError(
-            "--epsilon has no effect with --recipe, because each algorithm has its own exploration; leave it out"
-        )
-    if actor is not None or options.pop("deterministic"):
-        fault = "--deterministic" if actor is None else f"--actor {actor}"
-        raise UserError(
-            f"{fault} has no effect with --recipe, which trains its own agents, with exploration; leave it out"
-        )
+    unused = {"model": model, "dataset": dataset, "rollout_length": rollout_length, "actor": actor}
+    unused |= {name: options.pop(name) for name in ("epsilon", "deterministic")}
+    refuse_options("with --recipe, which trains its own agents in the environment, with exploration", unused)
     return Recipe(algo=algo or "sac", train_steps=train_steps, medium=medium or MEDIUM, **options).make()
 
 

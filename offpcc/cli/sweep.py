@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.text import Text
 
 from offpcc.algorithms import find_algorithm, short_name
+from offpcc.cli.commands import refuse_options
 from offpcc.cli.jobs import OutOfTimeError, run_in_processes
 from offpcc.cli.messages import TrainOptions, default_config, find_folder, program
 from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
@@ -95,21 +96,16 @@ def run_sweep(
         check_address(address, "--address")
         if device not in (None, "cpu", "cuda"):
             raise UserError(f"--device {device}: with --address, Ray chooses the GPU of a run; give --device cuda")
-        if jobs != 1:
-            raise UserError(
-                f"--jobs {jobs} has no effect with --address, where as many runs train at a time as the cluster has "
-                f"cores; leave --jobs out"
-            )
+        words = "with --address, where as many runs train at a time as the cluster has cores"
+        refuse_options(words, {"jobs": None if jobs == 1 else jobs})
         common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
     settings = _settings(plan, root, TrainOptions("", **common))
     if watch:
-        for name, value in {"--retry": retry, "--dry_run": dry_run, "--verbose": verbose}.items():
-            if value:
-                raise UserError(f"{name} has no effect with --watch, which trains nothing; leave out {name} or --watch")
+        idle = {"retry": retry, "dry_run": dry_run, "verbose": verbose}
+        refuse_options("with --watch, which trains nothing", idle)
         return _watch(plan, settings, root)
-    for name, value in {"--retry": retry, "--verbose": verbose}.items():
-        if dry_run and value:
-            raise UserError(f"{name} has no effect with --dry_run, which trains nothing; leave out {name} or --dry_run")
+    if dry_run:
+        refuse_options("with --dry_run, which trains nothing", {"retry": retry, "verbose": verbose})
     _check_parts(settings)
     failed = _read_failed(root, settings)
     if dry_run:

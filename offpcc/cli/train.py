@@ -7,7 +7,7 @@ from typing import Any
 
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import add_simulator_version, reject_unused_options
+from offpcc.cli.commands import add_simulator_version, refuse_options, reject_unused_options
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, find_folder, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
@@ -50,7 +50,7 @@ def run_train(**given: Any) -> int:
     check_goes_online(num_steps, *resolve_env_and_dataset(options.env, options.dataset), options.start_from)
     is_shown = options.render or options.record
     if not is_shown:
-        reject_unused_options("--render", episodes=(options.episodes, None))
+        reject_unused_options("--render", episodes=options.episodes)
         check_folder(loading.results_folder(options.results), "the folder of results")
     options = replace(options, algo=short_name(options.algo))  # all names of an algorithm use the same folder
     run = show if is_shown else train_one
@@ -241,13 +241,9 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
 
 def show(options: TrainOptions, run_id: int) -> None:
     """Show or record a saved actor."""
-    given = {"gin": options.gin and options.gin[0], "resume": options.resume, "track": options.track}
-    given |= {"init": options.init, "model": options.model, "no_video": options.no_video}
-    given["jobs"] = options.jobs if options.jobs > 1 else None
-    for name, value in (given | {"save_dataset": options.save_dataset}).items():
-        if value:
-            words = f"--{name}" if value is True else f"--{name} {str(value)!r}"
-            raise UserError(f"{words} has no effect on a saved actor; leave it out")
+    given = {"gin": options.gin[0] if options.gin else None, "jobs": options.jobs if options.jobs > 1 else None}
+    names = ("resume", "track", "init", "model", "no_video", "save_dataset")
+    refuse_options("on a saved actor", given | {name: getattr(options, name) for name in names})
     env, _ = resolve_env_and_dataset(options.env, options.dataset)
     folder = find_folder(options, run_id)
     if env is None:

@@ -88,9 +88,9 @@ def test_options_without_effect_are_refused(launch, tmp_path):
     for words, message in [
         (("--render",), "--render has no effect without --forever"),
         (("--forever", "--json"), "--json has no effect with --forever"),
-        (("--forever", "--episodes", "3"), "--episodes has no effect with --forever"),
-        (("--forever", "--num_envs", "7"), "--num_envs has no effect with --forever"),
-        (("--forever", "--from_data", "x.hdf5"), "--from_data has no effect with --forever"),
+        (("--forever", "--episodes", "3"), "--episodes 3 has no effect with --forever"),
+        (("--forever", "--num_envs", "7"), "--num_envs 7 has no effect with --forever"),
+        (("--forever", "--from_data", "x.hdf5"), "--from_data x.hdf5 has no effect with --forever"),
     ]:
         code, _, err = launch("evaluate", actor, "--env", "brief-v0", *words)
         assert code == 2
