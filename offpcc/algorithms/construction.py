@@ -138,11 +138,7 @@ def is_own(cls: type, *methods: str) -> bool:
 def check_actions(
     algorithm: Any, space: spaces.Space[Any], name: str = "the environment", are_recorded: bool = False
 ) -> None:
-    """Raise if an algorithm is for another kind of actions than those of `name`.
-
-    Raises:
-        UserError: it is; the message proposes an algorithm.
-    """
+    """Raise if an algorithm is for another kind of actions than those of `name`."""
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
         hint = ""

@@ -49,11 +49,7 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
 
 
 def examine_algorithm(algo: str, actions: Space[Any], name: str, are_recorded: bool = False) -> Finding:
-    """Check whether an algorithm is for the actions of `name`.
-
-    Raises:
-        UserError: there is no such algorithm.
-    """
+    """Check whether an algorithm is for the actions of `name`."""
     algorithm_class = find_algorithm(algo)
     try:
         if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself

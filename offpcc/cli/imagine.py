@@ -148,11 +148,7 @@ def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
 
 
 def check_actor(agent: ActorCritic, name: str, model: DynamicsModel) -> None:
-    """Raise if an actor sees other observations than the model predicts, or has other actions.
-
-    Raises:
-        UserError: it does.
-    """
+    """Raise if an actor sees other observations than the model predicts, or has other actions."""
     sizes = agent.space_shape, agent.action_dim
     if sizes != ((model.observation_dim,), model.action_dim):
         raise UserError(

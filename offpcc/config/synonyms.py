@@ -506,9 +506,6 @@ def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mappi
         base: our base class.
         methods: the methods of `base` that are called.
         others: names in other libraries, and ours.
-
-    Raises:
-        UserError: it has one.
     """
     levels = cls.__mro__[: cls.__mro__.index(base)]
     own = {name for level in levels for name in vars(level)}

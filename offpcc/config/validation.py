@@ -152,11 +152,7 @@ def has_flags(value: Any) -> bool:
 
 
 def check_arguments(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:
-    """Raise an error for the first argument that breaks its rule.
-
-    Raises:
-        UserError: the message names `owner` and the parameter, the value, and the rule.
-    """
+    """Raise an error for the first argument that breaks its rule."""
     for name, rule in rules.items():
         if name in given and not rule.holds(value := given[name]):
             raise UserError(

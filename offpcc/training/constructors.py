@@ -46,28 +46,9 @@ class Constructor(Protocol):
         model: str | Path | None = None,
         **arguments: Any,
     ) -> Experiment:
-        """Build the parts of a run; see `offpcc.build`.
+        """Build the parts of a run. The named arguments are those of `offpcc.build`.
 
-        Args:
-            env: see `offpcc.build`, likewise all others.
-            seed: see `env`.
-            device: see `env`.
-            threads: see `env`.
-            buffer: see `env`.
-            buffer_class: see `env`.
-            callbacks: see `env`.
-            loggers: see `env`.
-            environments: see `env`.
-            make: see `env`.
-            dataset: see `env`.
-            dataset_fraction: see `env`.
-            dataset_steps: see `env`.
-            then_env_steps: see `env`.
-            model: see `env`.
-            arguments: arguments of the algorithm's class, such as ``lr``, and those of the memory, such as ``cell``.
-
-        Raises:
-            UserError: an argument does not exist or is invalid.
+        The others are arguments of the algorithm's class, such as ``lr``, and those of the memory, such as ``cell``.
         """
         ...
 
@@ -247,11 +228,7 @@ def _declared(cls: type) -> dict[str, inspect.Parameter]:
 
 
 def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
-    """Raise for an argument that does not exist; name what takes it, or the nearest right names.
-
-    Raises:
-        UserError: always.
-    """
+    """Raise for an argument that does not exist; name what takes it, or the nearest right names."""
     from offpcc.algorithms.variants import TABLE
     from offpcc.config.bindings import nearest, parameters, passed_by_us
     from offpcc.config.synonyms import argument_hint, differs_by_s

@@ -406,11 +406,7 @@ class Experiment:
         self.interaction.stores.append(self.recorder)
 
     def check_recording(self, file: Path, resume: bool = False) -> None:
-        """Raise if `record` would reject the file's name or this experiment. Leaves no file behind.
-
-        Raises:
-            UserError: the run has no environment to record, or the file cannot be written.
-        """
+        """Raise if `record` would reject the file's name or this experiment. Leaves no file behind."""
         if self.interaction is None:
             raise UserError(f"{file}: a run that learns from recorded data has no steps to record")
         if self.recorder is not None:
@@ -503,11 +499,7 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
 
 
 def check_complete(settings: Mapping[str, Any]) -> None:
-    """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``.
-
-    Raises:
-        UserError: the message names the first.
-    """
+    """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``."""
     for name, parameter in inspect.signature(train).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and name not in settings:
             raise loading.missing_binding(f"train.{name}")

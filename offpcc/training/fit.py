@@ -92,12 +92,7 @@ print_line: Announce = functools.partial(print, flush=True)
 
 
 class RunExistsError(UserError):
-    """The folder holds a run already, and `resume` is False.
-
-    Args:
-        folder: the run's folder.
-        status: "finished" or "unfinished".
-    """
+    """The folder holds a run already, "finished" or "unfinished" by its `status`, and `resume` is False."""
 
     def __init__(self, folder: RunFolder, status: str) -> None:
         super().__init__(
@@ -431,11 +426,7 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
 
 
 def _check_built(spec: RunSpec, experiment: Experiment) -> None:
-    """Check the settings of a run when its parts are built.
-
-    Raises:
-        UserError: an argument or a binding is invalid or has no effect.
-    """
+    """Check the settings of a run when its parts are built."""
     algorithm, buffer, phase = experiment.algorithm, experiment.buffer, experiment.online
     check_settings(**spec.training)
     waiting = experiment.interaction if phase is None else phase.interaction

@@ -148,14 +148,7 @@ class Loop:
 
 
 def explain_early_end(loop: Loop, num_epochs: int, stop_return: float | None, stop_tests: int) -> str:
-    """Return why a run ended before its last epoch, else "".
-
-    Args:
-        loop: the state at the end of the run.
-        num_epochs: number of epochs of the whole run.
-        stop_return: see `run_fns.train`.
-        stop_tests: see `run_fns.train`.
-    """
+    """Return why a run of `num_epochs` epochs ended before its last one, else ""."""
     if not loop.stopped or loop.epoch >= num_epochs:
         return ""
     why = "a callback set run.loop.stopped"
@@ -189,14 +182,7 @@ def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: st
 
 
 def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_data: bool) -> None:
-    """Print why a run in environments ended without an update.
-
-    Args:
-        loop: the state at the end of the run.
-        update_after: see `run_fns.train`.
-        updates_per_step: see `run_fns.train`.
-        has_data: whether the buffer is not empty.
-    """
+    """Print why a run in environments ended without an update; `has_data` is whether the buffer is not empty."""
     if not updates_per_step:
         why = "as train.updates_per_step is 0"
     elif not has_data:

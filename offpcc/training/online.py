@@ -102,9 +102,6 @@ def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: st
         options: the settings of the online phase.
         algo: name of the algorithm.
         in_model: whether it learns in a model in the first phase.
-
-    Raises:
-        UserError: the data would have no effect.
     """
     if num_epochs != 0:
         return

@@ -172,12 +172,7 @@ class RemoteInteraction(Interaction):
     beginning. It gets its next task when the learner begins to store the last one's steps. So an actor is at most two
     tasks ahead of the learner, and the steps in flight when random exploration ends are random, too.
 
-    Args:
-        environments: the actors.
-        algorithm: the agent that learns.
-        buffer: see `Interaction`, likewise the others.
-        seed: see `buffer`.
-        longest_episode: see `buffer`.
+    The arguments are those of `Interaction`.
     """
 
     environments: RayEnvironments

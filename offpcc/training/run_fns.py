@@ -278,9 +278,6 @@ def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
     Args:
         num_epochs: the epochs before the online phase, or of a run without one; None if they are not known.
         goes_online: whether there is an online phase.
-
-    Raises:
-        UserError: there is none.
     """
     if num_epochs == 0 and num_epochs is not False and not goes_online:
         raise UserError(
@@ -290,11 +287,7 @@ def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
 
 
 def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) -> None:
-    """Raise if there are more environments than steps per epoch.
-
-    Raises:
-        UserError: there are more.
-    """
+    """Raise if there are more environments than steps per epoch."""
     if interaction is not None and interaction.num_envs > num_steps_per_epoch:
         raise UserError(
             f"environments.num_envs is {interaction.num_envs}, more than the {num_steps_per_epoch} steps of an epoch; "

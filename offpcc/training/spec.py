@@ -587,11 +587,7 @@ def model_settings(algorithm: type[ActorCritic], arguments: Mapping[str, Any]) -
 def check_model_option(
     algorithm: type[ActorCritic], algo: str, model: str | Path | None, dataset: str | Path | Dataset | None
 ) -> None:
-    """Raise if an algorithm needs a dataset for its model, or no model.
-
-    Raises:
-        UserError: it does.
-    """
+    """Raise if an algorithm needs a dataset for its model, or no model."""
     if getattr(algorithm, "imagination", None) is None:
         if model is not None:
             raise UserError(
@@ -608,11 +604,7 @@ def check_model_option(
 def check_goes_online(
     num_steps: int, env: str | None, dataset: str | Path | Dataset | None, start_from: str | Path | None
 ) -> None:
-    """Raise if a run cannot go on in an environment after it learned from a dataset.
-
-    Raises:
-        UserError: the environment, the dataset or the steps are missing.
-    """
+    """Raise if a run cannot go on in an environment after it learned from a dataset."""
     if start_from is not None and not num_steps:
         raise UserError("--then_env_steps is 0, so the run would not continue; give the number of environment steps")
     if not num_steps:

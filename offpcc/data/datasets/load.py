@@ -24,11 +24,7 @@ NOT_HASHED = "no hash of this file is published, so only its form was checked"
 
 
 def check_source(source: Any) -> None:
-    """Raise if a dataset is neither named nor a `Dataset`.
-
-    Raises:
-        UserError: it is something else, such as an array.
-    """
+    """Raise if a dataset is neither named nor a `Dataset`."""
     if not isinstance(source, str | Path | Dataset):
         raise UserError(
             f"the dataset is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "

@@ -113,21 +113,9 @@ def estimate_value(
     buffer: Mapping[str, Any],
     progress: Callable[[int, int], None] = lambda done, whole: None,
 ) -> ValueEstimate:
-    """Estimate the value of an actor; see `offpcc.evaluate_from_data`.
+    """Estimate the value of an actor from data as it sees them; see `offpcc.evaluate_from_data` for the arguments.
 
-    Args:
-        actor: the actor. Its noise generator is the same afterwards.
-        data: the data, as the actor sees them.
-        num_updates: see `offpcc.evaluate_from_data`, likewise all others.
-        gamma: see `num_updates`.
-        seed: see `num_updates`.
-        algorithm: see `num_updates`.
-        buffer: see `num_updates`.
-        progress: see `num_updates`.
-
-    Raises:
-        UserError: the data do not fit the actor, or do not show where episodes begin, or an argument is not for FQE.
-        NonFiniteError: an update met NaN or infinity.
+    The actor's noise generator is the same afterwards.
     """
     for name in algorithm:
         if name in REFUSED:

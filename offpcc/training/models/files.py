@@ -264,11 +264,7 @@ def lock_of_training(folder: Path, name: str) -> Iterator[None]:
 
 
 def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> None:
-    """Raise if a model was trained on other data.
-
-    Raises:
-        UserError: it was.
-    """
+    """Raise if a model was trained on other data."""
     facts = model.facts
     if facts.get("digest") == hash_data(data):
         return
@@ -300,9 +296,6 @@ def check_same_settings(
         training: arguments of `ModelTraining`, and a ``--seed``.
         file: the file.
         remedy: the advice in the message.
-
-    Raises:
-        UserError: it was; the message names the first.
     """
     before = dict(content["class"]["arguments"])
     known = content["training"] or content["facts"]
@@ -364,11 +357,7 @@ def untrained_model(
 
 
 def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
-    """Raise if observations are no vectors of numbers.
-
-    Raises:
-        UserError: they are not.
-    """
+    """Raise if observations are no vectors of numbers."""
     if len(shape) == 1 and np.dtype(dtype) == np.uint8:
         raise UserError(
             f"{name}: observations are a Dict (or bytes), but a model needs vectors; flatten them by "

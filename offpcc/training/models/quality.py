@@ -113,9 +113,6 @@ def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_ra
         model: the model.
         rows: the data.
         action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1; None if unknown.
-
-    Raises:
-        UserError: observations or actions have another size, or the actions another range.
     """
     sizes = rows.observations.shape[1:], rows.actions.shape[1:]
     if sizes != ((model.observation_dim,), (model.action_dim,)):
