@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import math
 import os
 import re
 import time
@@ -20,9 +21,7 @@ from gymnasium import spaces
 from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsModel
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
-from offpcc.config.validation import (
-    format_value,
-)
+from offpcc.config.validation import format_value
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.checks.recommend import seems_hidden
 from offpcc.data.datasets.columns import blocks
@@ -99,11 +98,7 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
 
 
 def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
-    """Return the content of the model's file that a training continues; None for a new training.
-
-    Raises:
-        UserError: the file exists, and `resume` is False; or it is damaged.
-    """
+    """Return the content of the model's file that a training continues; None for a new training."""
     if not file.exists():
         return None
     if not zipfile.is_zipfile(file):
@@ -142,7 +137,7 @@ def fit_model(
             cannot be written.
     """
     if content is None:
-        model = build_model(data, DynamicsModel, names, device, seed, settings, names[0])
+        model = build_model(data, names, device, seed, settings, names[0])
     else:
         model = model_of(content, file, device)
         check_model_of(model, file, data)
@@ -190,7 +185,7 @@ def find_or_train(
         UserError: the data are not suited to a model, or the folder cannot be written.
     """
     folder, wanted = models_folder(), hash_data(data)
-    new = build_model(data, DynamicsModel, names, device, seed, settings, env)
+    new = build_model(data, names, device, seed, settings, env)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
 
@@ -319,41 +314,30 @@ def fingerprint(model: DynamicsModel) -> str:
 
 
 def untrained_model(
-    settings: Mapping[str, Any],
-    names: list[str],
-    observations: spaces.Box,
-    actions: spaces.Box,
-    device: torch.device,
-    seed: int,
-    is_altered: bool = False,
-) -> DynamicsModel:
-    """Return a model for an environment, which a run will train.
+    settings: Mapping[str, Any], names: list[str], observations: spaces.Box, actions: spaces.Box,
+    device: torch.device, seed: int, is_altered: bool,
+) -> DynamicsModel:  # fmt: skip
+    """Return a model for an environment, which a run will train; see `build_model` for the arguments.
 
-    Args:
-        settings: arguments of `DynamicsModel`.
-        names: names of the environment.
-        observations: its space of observations.
-        actions: its space of actions.
-        device: the device.
-        seed: seed of the initial weights.
-        is_altered: whether the environment may differ from that of its name; its rule is then not taken by default.
-
-    Raises:
-        UserError: observations are no vectors, or no termination rule is known where one is wanted.
+    If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
     """
     shape = observations.shape
     check_vectors(shape, observations.dtype, names[0])
-    known = next((name for name in names if name and find_rule(name, shape) is not None), "")
+    known = _name_with_rule(names, shape)
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
         termination = KNOWN if known and not is_altered else LEARNED
-    size = int(np.prod(actions.shape))
     given = {**settings, "termination": termination, "device": device, "seed": seed}
-    model = DynamicsModel(shape[0], size, **given)
+    model = DynamicsModel(shape[0], math.prod(actions.shape), **given)
     if termination == KNOWN:
         model.set_rule(known or names[0])
     model.facts = {"name": names[0], "rule": known if termination == KNOWN else ""}
     return model
+
+
+def _name_with_rule(names: list[str], shape: tuple[int, ...]) -> str:
+    """Return the first name that has a termination rule for such observations; "" if none has."""
+    return next((name for name in names if name and find_rule(name, shape) is not None), "")
 
 
 def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
@@ -371,18 +355,17 @@ def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
         )
 
 
-def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel], names: list[str],
-                device: torch.device, seed: int, settings: Mapping[str, Any], env: str = "",
-                ) -> DynamicsModel:  # fmt: skip
+def build_model(
+    data: OfflineDataset, names: list[str], device: torch.device, seed: int, settings: Mapping[str, Any], env: str = ""
+) -> DynamicsModel:
     """Build an untrained model for recorded data, and decide how imagined episodes terminate.
 
     Args:
         data: the recorded data.
-        model_class: the class.
         names: names that may have a known termination rule: of the environment and of the data.
         device: the device.
         seed: seed of the initial weights.
-        settings: arguments of the class.
+        settings: arguments of `DynamicsModel`.
         env: name of the environment whose view of the data the model predicts; "" for none.
 
     Raises:
@@ -396,7 +379,7 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
         )
     check_vectors(rows.observations.shape[1:], rows.observations.dtype, data.name)
     shape = rows.observations.shape[1:]
-    known = next((name for name in names if name and find_rule(name, shape) is not None), "")
+    known = _name_with_rule(names, shape)
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
         if known and (share := contradicting_share(known, rows)) > MOST_CONTRADICTING:
@@ -406,9 +389,8 @@ def build_model(data: OfflineDataset, model_class: Callable[..., DynamicsModel],
             )
             known = ""
         termination = KNOWN if known else LEARNED if rows.terminations.any() else NEVER
-    model = model_class(
-        shape[0], rows.actions.shape[1], **{**settings, "termination": termination, "device": device, "seed": seed}
-    )
+    given = {**settings, "termination": termination, "device": device, "seed": seed}
+    model = DynamicsModel(shape[0], rows.actions.shape[1], **given)
     if termination == KNOWN:
         model.set_rule(named := known or next(filter(None, names), ""))
         _warn_of_ends_without_rule(model, named, data)

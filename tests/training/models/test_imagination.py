@@ -533,7 +533,7 @@ def healthy_steps(num_episodes=3, height=0.2):
 def test_a_rule_that_recorded_episodes_contradict_is_not_used(height, is_used):
     data = read(healthy_steps(height=height))
     settings = {"hidden_dims": (4,), "num_members": 1, "num_elites": 1}
-    given = DynamicsModel, ["Hopper-v4"], torch.device("cpu"), 0
+    given = ["Hopper-v4"], torch.device("cpu"), 0
     with contextlib.nullcontext() if is_used else pytest.warns(DataWarning, match="100% of the steps .* Hopper-v4"):
         model = build_model(data, *given, settings)
     assert (model.rule is not None) == is_used

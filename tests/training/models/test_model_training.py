@@ -58,7 +58,7 @@ def linear_data(num_episodes=20, length=50, noise=0.1, seed=0, terminates_at=Non
 
 def small(data, training=None, names=(), seed=0, **settings):
     settings = {"hidden_dims": (32, 32), "num_members": 3, "num_elites": 2, **settings}
-    model = build_model(data, DynamicsModel, list(names), CPU, 0, settings)
+    model = build_model(data, list(names), CPU, 0, settings)
     return ModelFit(model, data.rows, ModelTraining(**{"max_epochs": 3, **(training or {})}), seed)
 
 
