@@ -28,7 +28,7 @@ from offpcc.cli.check_dataset import check_dataset, examine_algorithm, print_fin
 from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
-from offpcc.data.offline import DatasetOptions, format_score, read
+from offpcc.data.offline import DatasetOptions, format_score
 from offpcc.envs import ALL, LISTED, missing_package
 from offpcc.envs.check import examine_env
 from offpcc.envs.guard import opened
@@ -45,9 +45,8 @@ from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, progress_bar, return_decimals
 from offpcc.training.models.files import load_model
-from offpcc.training.models.quality import model_quality
 from offpcc.training.online import DROP_STEPS, Loss
-from offpcc.training.results import check_memory, evaluate_from_data, files_of_report
+from offpcc.training.results import check_memory, check_model, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
@@ -174,7 +173,12 @@ def run_check(
             raise UserError(f"--model {model} is compared with recorded data; give a dataset with --dataset")
         given = {"output": output, "dataset_steps": dataset_steps, "algo": algo}
         refuse_options("with --model", {"steps": steps, "longest_episode": longest_episode, **given})
-        return check_model_quality(model, dataset, env, dataset_fraction, seed or 0, config, modules, gin)
+        bindings = loading.load_gin_config(config, gin, modules=modules)
+        world = load_model(model)
+        quality = check_model(world, dataset, env or None, dataset_fraction=dataset_fraction, seed=seed or 0)
+        check_unused_bindings(bindings)
+        print(world, quality, sep="\n")
+        return 0
     if dataset is not None:
         given = {"steps": steps, "longest_episode": longest_episode, "seed": seed}
         refuse_options("with --dataset, because the whole dataset is checked", given)
@@ -217,32 +221,6 @@ def check_agent(folder: Path, how: ActorOptions, output: Path | None, json_outpu
         print(json.dumps({"env": env, "actor": str(file), "picture": str(output), **found.plain()}, indent=2))
         return 0
     print(f"{file} in {add_simulator_version(env)}", textwrap.fill(str(found), 110), output, sep="\n")
-    return 0
-
-
-def check_model_quality(
-    file: Path,
-    dataset: str,
-    env: str | None,
-    fraction: float,
-    seed: int,
-    config: str | None,
-    modules: Sequence[str],
-    gin: Sequence[str] = (),
-) -> int:
-    """Print how well a model predicts recorded data, and return 0.
-
-    Raises:
-        UserError: the model or the data cannot be read, or they do not fit.
-    """
-    bindings = loading.load_gin_config(config, gin, modules=modules)
-    model = load_model(file)
-    with contextlib.ExitStack() as stack:
-        made = stack.enter_context(opened(configured_make(env)())) if env else None
-        data = read(dataset, made, DatasetOptions.from_gin(), fraction=fraction, seed=seed)
-    check_unused_bindings(bindings)
-    print(model)
-    print(model_quality(model, data.rows, data.action_range))
     return 0
 
 
