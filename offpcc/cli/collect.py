@@ -34,7 +34,6 @@ from offpcc.training.collect import Seeds, play_episode
 from offpcc.training.evaluation import open_environment
 from offpcc.training.interaction import episode_options
 from offpcc.training.loggers.console import format_return, progress_bar
-from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -149,7 +148,7 @@ def record_dataset(
 
 
 def load_agent(
-    env: str,
+    env: str | None,
     actor: str,
     config: str | None,
     modules: Sequence[str],
@@ -157,17 +156,15 @@ def load_agent(
     threads: int,
     gin: Sequence[str] = (),
 ) -> tuple[ActorCritic, str, dict[str, Any]]:
-    """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
-
-    Raises:
-        UserError: the actor does not exist.
-    """
+    """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment."""
     run, file = find_actor(actor, config, modules, f", or the word {RANDOM}", gin)
     bindings = made_by(env)
     agent = load_actor(file, used := choose_device(device, threads))
+    details = run.details()
+    known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]
     facts = {
         "algorithm": short_name(type(agent).__name__),
-        "actor": actor_label(run, file),
+        "actor": "/".join([*known, file.name]),  # without the path to the run
         "actor_sha256": sha256(file),
         "device": used.type,
         "threads": torch.get_num_threads(),
@@ -183,15 +180,10 @@ def refuse_without_effect(deterministic: bool, device: str | None, threads: int,
     refuse_options("on random actions", given, "leave it out, or name an actor")
 
 
-def actor_label(run: RunFolder, file: Path) -> str:
-    """Return the name of an actor in a recording: its run and its file, without the path to them."""
-    details = run.details()
-    known = [str(details[key]) for key in ("env", "algo", "run_id") if details.get(key) is not None]
-    return "/".join([*known, file.name])
-
-
-def made_by(env: str) -> str:
-    """Return the gin bindings in use when the environment is made."""
+def made_by(env: str | None) -> str:
+    """Return the gin bindings in use when the environment is made; "" without one."""
+    if not env:
+        return ""
     close(configured_make(env)())
     return loading.operative()
 

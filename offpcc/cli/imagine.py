@@ -15,11 +15,10 @@ import numpy as np
 from gymnasium import spaces
 from rich.console import Console
 
-from offpcc.algorithms import ActorCritic, short_name
-from offpcc.algorithms.agent import load_actor
+from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.cli import collect
-from offpcc.cli.commands import check_own_bindings, find_actor
+from offpcc.cli.commands import check_own_bindings
 from offpcc.cli.messages import program
 from offpcc.config import loading
 from offpcc.config.gin_files import imports_of
@@ -78,16 +77,10 @@ def imagine(
     if actor == collect.RANDOM:
         collect.refuse_without_effect(deterministic, None, 1)
         loading.load_gin_config(config, gin, modules=modules)
-        made = collect.made_by(env) if env else ""
+        made = collect.made_by(env)
     else:
-        run, file = find_actor(actor, config, modules, f", or the word {collect.RANDOM}", gin)
-        made = collect.made_by(env) if env else ""  # before the actor and the data add the values that they use
-        agent = load_actor(file, used)
-        facts = {
-            "algorithm": short_name(type(agent).__name__),
-            "actor": collect.actor_label(run, file),
-            "actor_sha256": sha256(file),
-        }
+        agent, _, facts = collect.load_agent(env, actor, config, modules, device, threads, gin)
+        made = facts.pop("config")
     check_own_bindings(env, reads_data=True)
     with torch_settings(used, threads):
         world = load_model(model, used)
