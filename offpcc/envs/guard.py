@@ -193,6 +193,9 @@ class Guard(gym.Wrapper[Array, Any, Array, Any]):
         if isinstance(error, UnfitError):
             raise self._fault(error.what, error.remedy) from None
         if isinstance(error, Exception) and locate_env_line(extract_tb(error.__traceback__)) is None:
+            if "unexpected keyword argument" in str(error):  # such as the seed, which the old gym's reset does not take
+                remedy = f"define reset(self, *, seed=None, options=None) and step(self, action); {READABLE}"
+                raise self._fault(f"cannot be called as Gymnasium does ({format_error(error)})", remedy, error)
             raise self._fault(f"returned a value that cannot be read ({format_error(error)})", READABLE, error)
         raise self._fault(*_explain(error, self._timeout or 0.0), error)
 

@@ -102,6 +102,19 @@ def test_what_is_unfit_is_told_in_one_message(odd, words):
     assert message.isprintable()
 
 
+def test_a_reset_without_a_seed_is_told_with_the_signature_it_needs():
+    class OldReset(gymnasium.Env):
+        observation_space = action_space = Box(-1.0, 1.0, (2,), np.float32)
+
+        def reset(self):
+            return np.zeros(2, np.float32)
+
+    with pytest.raises(
+        EnvironmentFault, match=r"cannot be called .*'seed'.*reset\(self, \*, seed=None, options=None\)"
+    ):
+        guarded(OldReset()).reset(seed=1)
+
+
 @pytest.mark.parametrize(
     ("odd", "index", "value"),
     [
