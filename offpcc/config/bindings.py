@@ -101,7 +101,10 @@ def nearest_parameter(name: str, function: Any) -> str:
     known = sorted(parameters(function) - passed_by_us(function))
     names = [entry.name for entry in gin_private.SELECTORS.values() if entry.wrapped is function]
     families = [*names, *(cls.__name__ for cls in getattr(function, "__mro__", ()))]
-    return binding_hint(name, families, known) or nearest(name, known)
+    hint = binding_hint(name, families, known)
+    if "Recurrent." in hint and not any("Recurrent" in family for family in families):
+        hint = f"{hint}, in an algorithm with memory, such as rsac"
+    return hint or nearest(name, known)
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> None:

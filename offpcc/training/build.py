@@ -674,12 +674,13 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
         elif isinstance(error, TypeError) and "too many positional arguments" in str(error):
             remedy = "let its constructor take *args, **kwargs and pass them on"
         elif isinstance(error, TypeError):  # a value of the wrong type, such as a function for @Recurrent
-            remedy = "correct its bindings"
+            has_hint = any(words in str(error) for words in ("; did you mean", "; in offpcc"))
+            remedy = "" if has_hint else "correct its bindings"
         elif isinstance(error, RecursionError):
             remedy = "a binding refers to itself; correct it"
         else:
             raise
-        raise UserError(f"{part} cannot be built: {first_line(error)}; {remedy}") from error
+        raise UserError(f"{part} cannot be built: {'; '.join(filter(None, (first_line(error), remedy)))}") from error
 
 
 def _line_of_user(error: Exception) -> str:

@@ -811,6 +811,10 @@ def _actor(agent: object) -> ActorCritic:
             "this is a run, not an agent: call run.evaluate(episodes=10), which uses the run's wrappers, or give "
             "run.agent()"
         )
+    if isinstance(getattr(agent, "algorithm", None), ActorCritic) and not isinstance(agent, Agent):
+        raise UserError(
+            "this is a learner, not an agent: give what its train returned, or offpcc.Agent(learner.algorithm)"
+        )
     if not isinstance(actor, ActorCritic):
         raise UserError(
             f"an agent is needed, not an object of {type(agent).__name__}; give what train returns, or "

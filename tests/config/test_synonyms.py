@@ -122,13 +122,14 @@ def test_an_abbreviation_of_ours_is_no_name_of_another_library(quick):
     [
         ({"algorithm": {"learning_rate": 1e-3}}, "'learning_rate'; in offpcc that is SAC.lr"),
         ({"algorithm": {"gama": 0.9}}, "'gama'; did you mean gamma?"),
+        ({"algorithm": {"cell": "lstm"}}, "Recurrent.cell, in an algorithm with memory, such as rsac"),
         ({"buffer": {"buffer_size": 1_000}}, "'buffer_size'; in offpcc that is ReplayBuffer.capacity"),
     ],
 )
 def test_an_argument_of_another_library_is_refused_with_our_name(given, told):
     with pytest.raises(UserError, match="cannot be built") as caught:
         build("pendulum-v0", "sac", **given)
-    assert told in caught.value.message
+    assert told in caught.value.message and "correct its bindings" not in caught.value.message
 
 
 def test_the_names_in_hints_exist():

@@ -573,6 +573,8 @@ def test_evaluate_returns_the_returns_of_episodes():
         offpcc.evaluate(agent, Drift, 0)
     with pytest.raises(UserError, match="an agent is needed, not an object of str"):
         offpcc.evaluate("actor.pt", Drift)
+    with pytest.raises(UserError, match=r"this is a learner, not an agent: .* or offpcc.Agent\(learner.algorithm\)"):
+        offpcc.evaluate(offpcc.SAC(Drift, **SMALL), Drift)
     with pytest.raises(UserError, match=r"pendulum-v0 has observations of shape \(3,\).*with env="):
         offpcc.evaluate(agent, "pendulum-v0")
 
