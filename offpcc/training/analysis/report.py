@@ -627,7 +627,7 @@ def _cell(estimate: Estimate, seeds: str, form: str) -> str:
 
 def _latex_cell(estimate: Estimate, form: str, best: str) -> str:
     value, low, high = (f"{number:{form}}" for number in estimate)
-    shown = rf"\textbf{{${value}$}}" if value == best else f"${value}$"
+    shown = rf"$\mathbf{{{value}}}$" if value == best else f"${value}$"  # \textbf does not reach into $...$
     return shown if math.isnan(estimate.low) else rf"{shown} {{\scriptsize $[{low}, {high}]$}}"
 
 

@@ -303,7 +303,7 @@ def test_the_latex_table_has_a_row_per_task_and_the_best_in_bold(results):
         best = max(names[1:], key=lambda name: values[task, name].value)
         for name, cell in zip(names[1:], cells, strict=True):
             value, low, high = (f"{number:.3f}" for number in values[task, name])
-            shown = rf"\textbf{{${value}$}}" if name == best else f"${value}$"
+            shown = rf"$\mathbf{{{value}}}$" if name == best else f"${value}$"
             assert cell == rf"{shown} {{\scriptsize $[{low}, {high}]$}}"
     assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{tabular}{lcc}")])
 
