@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "468a48fbd5b025b0",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "33d892b65c9f9b3a",
+    "algorithms.construction": "6156e7941586305d",
     "algorithms.ddpg": "2e4f993658a6c284",
     "algorithms.discrete_bcq": "df87f404932286bf",
     "algorithms.iql": "b17fb2fd07d7e36f",
