@@ -39,7 +39,7 @@ from offpcc.envs.tasks import atari, dm_control_suite
 from offpcc.envs.wrappers import raw_actions
 from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.analysis.run_tables import groups_of, groups_with_numbers, labels_of, losses_at_switch
-from offpcc.training.evaluation import endless_episodes, evaluate_actor, overview
+from offpcc.training.evaluation import changes_rewards, endless_episodes, evaluate_actor, overview
 from offpcc.training.export import OtherEnvironmentError, export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
@@ -322,38 +322,53 @@ def run_evaluate(
     for one in actors if len(actors) > 1 else ():
         find_file(one)  # before the first one plays
     found: list[dict[str, Any]] = []
+    scored: list[str | None] = []
     for one in actors:
         with _printing_to_stderr() if json_output else contextlib.nullcontext():
             played_in, file, algo, results = _evaluate(one, how)
+            scored.append(name_for_score(played_in))
         seeds = range(how.seed, how.seed + episodes)
         found.append({"algo": algo, **summarize_evaluation(played_in, file, results, seeds)})
         if json_output:
             continue
         if len(actors) == 1:
-            print(f"{file} in {add_simulator_version(played_in)}", overview(results, played_in), sep="\n")
+            print(f"{file} in {add_simulator_version(played_in)}", overview(results, scored[-1]), sep="\n")
         else:
-            mean = _mean_return(played_in, found[-1]["returns"])
+            mean = _mean_return(scored[-1], found[-1]["returns"])
             print(f"{file}: {mean} over {counted(episodes, 'episode')}", flush=True)
     if json_output:
         print(json.dumps(found[0] if actors == [*folder] and len(actors) == 1 else {"runs": found}, indent=2))
         return 0
     places = [(one if one.is_dir() else one.parent).resolve() for one in actors]
     of_runs = [(place, run) for place, run in zip(places, found, strict=True) if (place / "progress.csv").is_file()]
-    runs = dict(of_runs)
+    runs, name_of = dict(of_runs), dict(zip(places, scored, strict=True))
     groups = groups_of([*runs]) if len(runs) == len(of_runs) > 1 else []  # of equal settings and data
     for group, label in zip(groups, labels_of(groups) if groups else (), strict=True):
         means = [runs[run]["mean"] for run in group.runs]
         if len(means) > 1:
-            played_in = runs[group.runs[0]]["env"]
-            print(f"{group.environment} {label}: {_mean_return(played_in, means)} over {len(means)} runs")
+            mean = _mean_return(name_of[group.runs[0]], means)
+            print(f"{group.environment} {label}: {mean} over {len(means)} runs")
     return 0
 
 
-def _mean_return(env: str, returns: Sequence[float]) -> str:
+def name_for_score(env: str) -> str | None:
+    """Return the name of an environment; None if its returns have no D4RL score, as with changed rewards.
+
+    Gin's bindings have to be those with which the environment is made.
+    """
+    options = env_options()
+    if not format_score(env, 0.0) or not (options.wrappers or options.kwargs):
+        return env
+    with opened(configured_make(env)()) as made:
+        return None if changes_rewards(made, options) else env
+
+
+def _mean_return(env: str | None, returns: Sequence[float]) -> str:
     """Return mean and standard deviation of returns as text, with D4RL's score if `env` has one."""
     mean = float(np.mean(returns))
     decimals = return_decimals(mean)
-    return f"mean return {mean:.{decimals}f} +- {np.std(returns):.{decimals}f}{format_score(env, mean)}"
+    score = "" if env is None else format_score(env, mean)
+    return f"mean return {mean:.{decimals}f} +- {np.std(returns):.{decimals}f}{score}"
 
 
 def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int:
@@ -366,7 +381,7 @@ def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int
     if len(folder) > 1:
         raise UserError(f"--forever plays one actor, but {shown(folder[1])} is a second one; leave the second one out")
     env, file, actor = _load(folder[0], how)
-    shows = render and has_screen()
+    scored, shows = name_for_score(env), render and has_screen()
     print(f"{file} in {add_simulator_version(env)}, until Ctrl-C", flush=True)
     if render and not shows:
         print("there is no screen here, so the episodes are played without a window", flush=True)
@@ -379,7 +394,8 @@ def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int
                 print(f"episode {len(results)}: return {played}, {counted(result.length, 'step')}", flush=True)
     except signals.Interrupted as stop:
         if results:
-            print(f"episodes: {len(results)}{format_score(env, float(np.mean([one[0] for one in results])))}")
+            score = "" if scored is None else format_score(scored, float(np.mean([one[0] for one in results])))
+            print(f"episodes: {len(results)}{score}")
             for name, values in zip(("return", "length"), zip(*results, strict=True), strict=True):
                 figures = {"mean": np.mean(values), "s.d.": np.std(values), "min": min(values), "max": max(values)}
                 decimals = return_decimals(float(np.mean(values))) if name == "return" else 1

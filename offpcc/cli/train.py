@@ -7,7 +7,7 @@ from typing import Any
 
 from offpcc.algorithms import short_name
 from offpcc.algorithms.agent import load_actor
-from offpcc.cli.commands import add_simulator_version, refuse_options, reject_unused_options
+from offpcc.cli.commands import add_simulator_version, name_for_score, refuse_options, reject_unused_options
 from offpcc.cli.jobs import run_in_processes
 from offpcc.cli.messages import TrainOptions, command, default_note, find_folder, load_config, refusal, resume_command
 from offpcc.config import gin_files, loading
@@ -254,5 +254,5 @@ def show(options: TrainOptions, run_id: int) -> None:
     file = folder.actor()
     actor = load_actor(file, choose_device(options.device, options.threads))
     print(f"{file} in {add_simulator_version(env)}")
-    num_episodes, longest = options.episodes or 3, episode_options()
-    show_episodes(actor, configured_make(env), env, num_episodes, longest, folder.videos, options.render)
+    num_episodes, longest, scored = options.episodes or 3, episode_options(), name_for_score(env)
+    show_episodes(actor, configured_make(env), scored, num_episodes, longest, folder.videos, options.render)

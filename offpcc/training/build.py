@@ -34,12 +34,11 @@ from offpcc.envs.make import EnvFunction, make
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.local import environments as build_environments
 from offpcc.envs.vector.ray_actors import RayEnvironments
-from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels
 from offpcc.envs.wrappers import num_stacked
 from offpcc.networks import Recurrent
 from offpcc.networks.sequences import reads_previous
 from offpcc.training.callbacks import as_callback
-from offpcc.training.evaluation import Evaluation, MakeAnyEnv
+from offpcc.training.evaluation import Evaluation, MakeAnyEnv, changes_rewards
 from offpcc.training.experiment import ActionSpace, Experiment, check_savable
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers.console import download_bar
@@ -73,8 +72,6 @@ from offpcc.utils.rng import derived_seed
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
 from offpcc.utils.system import is_shortage
 
-# Arguments of environments that change neither rewards nor episodes.
-OF_RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
 
 
@@ -229,7 +226,6 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
         assert data is not None and isinstance(data.action_space, ActionSpace)
         return _Task(data.observation_space, data.action_space)
     with opened(spec.make_env()) as example:
-        is_wrapped = bool(spec.env_options.wrappers)
         entries = getattr(example.observation_space, "entries", {})
         for text in images_read_as_vectors(entries):
             warn_of_data(f"{spec.env}: {text}; {MAKE_IMAGE}")
@@ -240,8 +236,7 @@ def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:
             actions,
             num_stacked(example),
             None if example.spec is None else example.spec.max_episode_steps,
-            bool({*(spec.env_options.kwargs or ())} - OF_RENDERING)
-            or (is_wrapped and any(isinstance(one, REWARD_WRAPPERS) for one in levels(example))),
+            changes_rewards(example, spec.env_options),
             functools.partial(make, spec.env_source, **spec.env_options.values(), scale_actions=True),
         )
 

@@ -20,10 +20,11 @@ from offpcc.core import Algorithm, Memory, PackedDict, Step
 from offpcc.data.offline import format_score
 from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.guard import close, guarded
+from offpcc.envs.make import EnvOptions
 from offpcc.envs.rendering import has_screen
 from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
-from offpcc.envs.wrapper_chain import levels, name_of
+from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels, name_of
 from offpcc.envs.wrappers import raw_actions
 from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
 from offpcc.training.loggers.console import format_return, return_decimals
@@ -33,6 +34,8 @@ from offpcc.utils.spaces import OneHot
 from offpcc.utils.video import video
 from offpcc.utils.words import counted
 
+# Arguments of environments that change neither rewards nor episodes.
+OF_RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 TEST_SEED = 3_000_000  # of the first test episode; training seeds (run ids) are far smaller
 
 
@@ -279,14 +282,25 @@ def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
 def show_episodes(
     algorithm: ActorCritic,
     make_env: MakeAnyEnv,
-    env: str,
+    env: str | None,
     num_episodes: int,
     longest_episode: int,
     folder: Path,
     in_window: bool,
     name: str = "episode",
 ) -> None:
-    """Show episodes in a window, or record them in `folder` if there is no screen; print the results and the files."""
+    """Show episodes in a window, or record them in `folder` if there is no screen; print the results and the files.
+
+    Args:
+        algorithm: the agent.
+        make_env: makes the environment.
+        env: its name, if returns have D4RL's score; else None.
+        num_episodes: number of episodes.
+        longest_episode: see `run_episodes`.
+        folder: for videos.
+        in_window: whether a window is wanted.
+        name: of the files, before their numbers.
+    """
     videos: list[Path] = []
     if in_window and has_screen():
         with closing(guarded(open_environment(make_env, algorithm, "human"))) as window:
@@ -300,6 +314,19 @@ def show_episodes(
         print(f"episode {number}: return {format_return(result.episode_return)}, {counted(result.length, 'step')}")
     print(overview(results, env))
     print(*videos, sep="\n", end="\n" * bool(videos))
+
+
+def changes_rewards(env: gymnasium.Env[Any, Any], options: EnvOptions) -> bool:
+    """Return whether a wrapper or `make.kwargs` may change rewards or the ends of episodes.
+
+    Returns then have no normalised score.
+
+    Args:
+        env: the environment, with its wrappers.
+        options: with which it was made.
+    """
+    is_wrapped = bool(options.wrappers) and any(isinstance(one, REWARD_WRAPPERS) for one in levels(env))
+    return is_wrapped or bool({*(options.kwargs or ())} - OF_RENDERING)
 
 
 def overview(results: list[EpisodeResult], env: str | None = None) -> str:

@@ -12,6 +12,7 @@ import warnings
 import weakref
 from pathlib import Path
 
+import gymnasium
 import h5py
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from gymnasium.wrappers import ClipReward
 import offpcc
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.variants import TABLE
+from offpcc.cli.commands import name_for_score
+from offpcc.config import loading
 from offpcc.data import Dataset, load_dataset
 from offpcc.data import offline as offline_module
 from offpcc.data.datasets import columns as data_columns
@@ -586,6 +589,26 @@ def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick
     expected = 100.0 * (float(last["test/return"]) + 20.272305) / (3234.3 + 20.272305)
     assert float(last["test/normalized_score"]) == pytest.approx(expected)
     assert f"D4RL score {expected:.1f}" in out and "MuJoCo" in out
+
+
+@pytest.mark.parametrize(
+    ("bindings", "has_score"),
+    [
+        ((), True),
+        (("make.kwargs={'render_mode': None}",), True),
+        (("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1"), True),
+        (("make.kwargs={'g': 5.0}",), False),
+        (("make.wrappers=[@gymnasium.ClipReward]", "gymnasium.ClipReward.max_reward=0.0"), False),
+    ],
+)
+def test_evaluate_tells_no_score_of_changed_rewards(monkeypatch, bindings, has_score):
+    """As the table of a run. This id stands for a simulator's."""
+    entry = "gymnasium.envs.classic_control:PendulumEnv"
+    spec = gymnasium.envs.registration.EnvSpec("Hopper-v77", entry_point=entry, max_episode_steps=200)
+    monkeypatch.setitem(gymnasium.registry, "Hopper-v77", spec)
+    with loading.same_bindings():
+        loading.load_gin_config(None, bindings)
+        assert name_for_score("Hopper-v77") == ("Hopper-v77" if has_score else None)
 
 
 NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # drawn once, from the run's seed
