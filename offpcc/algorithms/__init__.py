@@ -26,12 +26,7 @@ from offpcc.algorithms.mbpo import MBPO
 from offpcc.algorithms.mopo import MOPO
 from offpcc.algorithms.morel import MOReL
 from offpcc.algorithms.neubay import NEUBAY
-from offpcc.algorithms.pessimism import (
-    AleatoricPartitioning,
-    AleatoricPenalty,
-    EpistemicPartitioning,
-    EpistemicPenalty,
-)
+from offpcc.algorithms.pessimism import AleatoricPartitioning, AleatoricPenalty, EpistemicPartitioning, EpistemicPenalty
 from offpcc.algorithms.qrdqn import QRDQN
 from offpcc.algorithms.r2d2 import R2D2
 from offpcc.algorithms.rebrac import ReBRAC

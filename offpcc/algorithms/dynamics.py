@@ -312,12 +312,7 @@ class DynamicsModel(nn.Module):
             disagreement=(means - means.mean(0)).square().mean((0, -1)).sqrt(),
         )
 
-    def step(
-        self,
-        observations: Any,
-        actions: Any,
-        generator: torch.Generator | int | None = None,
-    ) -> ModelStep:
+    def step(self, observations: Any, actions: Any, generator: torch.Generator | int | None = None) -> ModelStep:
         """Predict one step, in the units of the recording; all values are arrays.
 
         Args:

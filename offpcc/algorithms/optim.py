@@ -64,8 +64,7 @@ def _advice(value: Any) -> str:
 
 
 Rate = Annotated[
-    float | Schedule,
-    either(NONNEGATIVE, Rule("a schedule such as @LinearDecay()", _is_schedule, _advice)),
+    float | Schedule, either(NONNEGATIVE, Rule("a schedule such as @LinearDecay()", _is_schedule, _advice))
 ]
 
 
@@ -80,10 +79,7 @@ class LinearDecay:
     """
 
     def __init__(
-        self,
-        initial: NonnegativeNumber = 3e-4,
-        final: NonnegativeNumber = 0.0,
-        num_updates: PositiveInteger = 100_000,
+        self, initial: NonnegativeNumber = 3e-4, final: NonnegativeNumber = 0.0, num_updates: PositiveInteger = 100_000
     ) -> None:
         self.initial, self.final, self.num_updates = initial, final, num_updates
 

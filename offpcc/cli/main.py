@@ -28,7 +28,7 @@ ELSEWHERE = {  # options that users may expect of a command, but that it does no
         "train",
         "--actor",
     ): "training cannot start from a saved actor (--from RUN continues a whole run); leave it out, as "
-    "--actor belongs to `offpcc collect`",
+    "--actor belongs to `offpcc collect`"
 }
 
 

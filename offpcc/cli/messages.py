@@ -234,11 +234,7 @@ def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
 
 
 def command(
-    options: TrainOptions,
-    folder: RunFolder,
-    run_id: int | Sequence[int],
-    *extra: str,
-    by_own_config: bool = False,
+    options: TrainOptions, folder: RunFolder, run_id: int | Sequence[int], *extra: str, by_own_config: bool = False
 ) -> str:
     """Return the command that starts one or several runs with the same options.
 

@@ -516,7 +516,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "collect --config": {
         "help": "Read this gin file first, for imports or wrappers that the environment needs. With --recipe, it also "
-        "has the settings of training; the default is a file of configs/defaults/, by the kind of agent.",
+        "has the settings of training; the default is a file of configs/defaults/, by the kind of agent."
     },
     "collect --gin": {
         "help": "Change the environment, as in --gin \"make.kwargs={'g': 5.0}\". With --recipe, also set training, as "
@@ -525,7 +525,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "collect --dataset": {
         "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a "
-        "dataset, or minari:ID.",
+        "dataset, or minari:ID."
     },
     "collect --env": {
         "required": True,
@@ -539,7 +539,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "collect --minari": {
         "help": "Also write the steps as a Minari dataset with this id. With --recipe, KIND in the id stands for "
-        "random, medium and so on, as in pendulum/KIND-v0.",
+        "random, medium and so on, as in pendulum/KIND-v0."
     },
     "collect --out": {
         "metavar": "FILE.hdf5|FOLDER",

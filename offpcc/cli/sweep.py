@@ -28,14 +28,7 @@ from offpcc.cli.sweep_ray import connected, run_on_ray
 from offpcc.cli.train import make_spec, run_train
 from offpcc.config import loading
 from offpcc.training.analysis.run_tables import cut, read_progress
-from offpcc.training.comparison import (
-    NOT_LEARNED_FROM,
-    are_same,
-    name_settings,
-    settings_of_run,
-    stops_alike,
-    used_by,
-)
+from offpcc.training.comparison import NOT_LEARNED_FROM, are_same, name_settings, settings_of_run, stops_alike, used_by
 from offpcc.training.fit import plan_run
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.training.run_dir import RunFolder

@@ -98,11 +98,7 @@ def read_config(path: Path, including: tuple[Path, ...] = (), *, is_trusted: boo
 
 
 def read_text(
-    text: str,
-    source: Path | str,
-    including: tuple[Path, ...] = (),
-    *,
-    is_trusted: bool = True,
+    text: str, source: Path | str, including: tuple[Path, ...] = (), *, is_trusted: bool = True
 ) -> Iterator[tuple[Any, str]]:
     """Yield the bindings of a text as gin statements, each with its location; follow includes and imports.
 

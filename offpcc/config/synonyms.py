@@ -69,11 +69,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("cudagraphs cudagraph use_cuda_graph", "ActorCritic.cuda_graphs"),
     # targets
     ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
-    (
-        "IQL.tau",
-        "ActorCritic.polyak IQL.expectile",
-        "tau of targets is 1 - polyak; the paper's is expectile",
-    ),
+    ("IQL.tau", "ActorCritic.polyak IQL.expectile", "tau of targets is 1 - polyak; the paper's is expectile"),
     ("target_theta", "ActorCritic.polyak", "polyak = 1 - target_theta"),
     ("discount discount_factor", "ActorCritic.gamma"),
     ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
@@ -154,11 +150,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     # offline algorithms
     ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
     ("with_q_entropy soft_q_backup", "CQL.backup_entropy"),
-    (
-        "lagrange_thresh alpha_threshold cql_lagrange",
-        "CQL.lagrange_threshold",
-        "None for a fixed weight",
-    ),
+    ("lagrange_thresh alpha_threshold cql_lagrange", "CQL.lagrange_threshold", "None for a fixed weight"),
     ("cql_target_action_gap", "CQL.lagrange_threshold", "cql_alpha x cql_target_action_gap"),
     ("cql_n_actions", "CQL.num_samples"),
     ("n_action_samples", "CQL.num_samples BCQ.num_samples"),

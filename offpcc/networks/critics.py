@@ -23,12 +23,7 @@ class Critics(nn.Module):
     """Ensemble of N Q functions, with one batched matrix product per layer. The ensemble is the first axis."""
 
     def __init__(
-        self,
-        num: int,
-        summary_dim: int,
-        action_dim: int,
-        hidden_dims: Sequence[int],
-        layer_norm: bool = False,
+        self, num: int, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], layer_norm: bool = False
     ) -> None:
         super().__init__()
         self.num = num

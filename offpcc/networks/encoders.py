@@ -184,8 +184,7 @@ def _builds_memoryless(value: Any) -> bool:
 
 
 MemorylessBuilder = Annotated[
-    EncoderBuilder,
-    Rule("an encoder class without memory, such as @Convolutional", _builds_memoryless, _as_encoder),
+    EncoderBuilder, Rule("an encoder class without memory, such as @Convolutional", _builds_memoryless, _as_encoder)
 ]
 
 

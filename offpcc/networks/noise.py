@@ -50,11 +50,7 @@ class Noise:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the generators."""
-        return {
-            "state": self.generator.get_state(),
-            "device": self.device.type,
-            "acting": self.acting.state_dict(),
-        }
+        return {"state": self.generator.get_state(), "device": self.device.type, "acting": self.acting.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`; if the device type differs, the torch generator keeps its own state."""

@@ -118,10 +118,7 @@ class Evaluation:
     """
 
     def __init__(
-        self,
-        make_env: MakeEnv,
-        references: tuple[float, float] | None = None,
-        longest_episode: int = LONGEST_EPISODE,
+        self, make_env: MakeEnv, references: tuple[float, float] | None = None, longest_episode: int = LONGEST_EPISODE
     ) -> None:
         self.make_env, self.references, self.longest_episode = make_env, references, longest_episode
         self._envs: list[gymnasium.Env[Any, Any]] = []

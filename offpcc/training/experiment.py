@@ -20,12 +20,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import refuse_unknown
 from offpcc.config.registry import specification
 from offpcc.config.synonyms import DATA, no_attribute
-from offpcc.config.validation import (
-    Flag,
-    check_arguments,
-    format_value,
-    rules_of,
-)
+from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -53,10 +48,7 @@ from offpcc.training.run_fns import (
     unused_train_parameters,
 )
 from offpcc.training.saturation import Saturation
-from offpcc.training.spec import (
-    RunSpec,
-    torch_settings,
-)
+from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
@@ -134,12 +126,7 @@ class Experiment:
             '"defaults/memory") before offpcc.build(...) has the small settings of the command line'
         )
 
-    def train(
-        self,
-        logger: Logger | None = None,
-        callbacks: Sequence[AnyCallback] = (),
-        **settings: Any,
-    ) -> Agent:
+    def train(self, logger: Logger | None = None, callbacks: Sequence[AnyCallback] = (), **settings: Any) -> Agent:
         """Train with `run_fns.train` and return the trained agent.
 
         Call it again with more epochs to continue. A run that reached `stop_return` continues if the number of

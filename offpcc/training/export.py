@@ -323,11 +323,7 @@ def export(
         "inputs": [port.plain() for port in step.inputs],
         "outputs": [port.plain() for port in step.outputs],
         "state": [{"input": port.name, "output": f"next_{port.name}", "reset": 0} for port in step.states],
-        "action": {
-            "low": low.tolist(),
-            "high": high.tolist(),
-            "deterministic": True,
-        },
+        "action": {"low": low.tolist(), "high": high.tolist(), "deterministic": True},
         "inside": [
             *(["normalisation of observations"] if agent.algorithm.normalization is not None else []),
             *(["division of images by 255"] if _reads_images(agent.algorithm) else []),

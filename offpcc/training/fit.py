@@ -22,13 +22,7 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import (
-    check_bindings_writable,
-    check_writable,
-    plain_values,
-    results_folder,
-    values,
-)
+from offpcc.config.loading import check_bindings_writable, check_writable, plain_values, results_folder, values
 from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
@@ -37,13 +31,7 @@ from offpcc.envs.make import CannotBeDrawn
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
 from offpcc.training.analysis.plotting import plot_run
-from offpcc.training.build import (
-    arguments_of,
-    build_run,
-    closed_on_failure,
-    read_data,
-    real_part,
-)
+from offpcc.training.build import arguments_of, build_run, closed_on_failure, read_data, real_part
 from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
 from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change, with_facts
@@ -64,13 +52,7 @@ from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
 from offpcc.training.run_fns import check_num_envs, check_settings, train, unused_train_parameters
-from offpcc.training.run_messages import (
-    describe_config,
-    describe_data,
-    is_own_config,
-    tell_result,
-    warnings_of,
-)
+from offpcc.training.run_messages import describe_config, describe_data, is_own_config, tell_result, warnings_of
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, data_warnings_announced, for_python, in_python
@@ -202,12 +184,7 @@ def _check_place(folder: RunFolder, origin: Origin, resume: bool) -> str | None:
 
 
 def _fit_locked(
-    spec: RunSpec,
-    folder: RunFolder,
-    lock: FolderLock,
-    resume: bool,
-    announce: Announce,
-    callbacks: Sequence[Callback],
+    spec: RunSpec, folder: RunFolder, lock: FolderLock, resume: bool, announce: Announce, callbacks: Sequence[Callback]
 ) -> RunResult:
     plan = plan_run(spec, folder, resume)
     if plan is None:

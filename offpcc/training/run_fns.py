@@ -322,10 +322,7 @@ def planned_updates(
 
 
 def columns_of(
-    algorithm: Algorithm,
-    tests: Evaluation | None,
-    interaction: Interaction | None = None,
-    goes_online: bool = False,
+    algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None, goes_online: bool = False
 ) -> list[str]:
     """Return the columns of a run's table."""
     return columns(

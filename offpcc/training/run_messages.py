@@ -19,23 +19,13 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
-from offpcc.training.build import (
-    check_context_length,
-    note_on_copying,
-    note_on_data,
-    note_without_data,
-    real_part,
-)
+from offpcc.training.build import check_context_length, note_on_copying, note_on_data, note_without_data, real_part
 from offpcc.training.evaluation import frames_per_second
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers.console import return_decimals
 from offpcc.training.online import OnlinePhase
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_fns import (
-    ALMOST_ONE,
-    explain_no_updates,
-    planned_updates,
-)
+from offpcc.training.run_fns import ALMOST_ONE, explain_no_updates, planned_updates
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path

@@ -56,10 +56,7 @@ PYTHON = (  # pattern of a command-line option in a message, and its replacement
         re.compile(r'bind it in the config, include one of configs/, or add --gin "train\.(\w+)=\.\.\."'),
         r'give it, training={"\1": ...}, or bind it by offpcc.configure',
     ),
-    (
-        re.compile(r'--resume --gin "[A-Z]\w*\.(\w+)=([^"]*)"'),
-        r'resume=True of offpcc.fit and algorithm={"\1": \2}',
-    ),
+    (re.compile(r'--resume --gin "[A-Z]\w*\.(\w+)=([^"]*)"'), r'resume=True of offpcc.fit and algorithm={"\1": \2}'),
     (re.compile(r'--gin "[A-Z]\w*\.(\w+)=([^"]*)"'), r"\1=\2"),  # of an algorithm
     (re.compile(r"--no_video\b"), "video=False"),
     (re.compile(r"""(?<![^\s(])--gin ("[^"]*"|\S+?)(?=[\s;,)]|$)"""), r"offpcc.configure(FILE, \1)"),

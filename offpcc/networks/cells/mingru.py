@@ -47,13 +47,7 @@ class MinGRU(Blocks):
     """
 
     def __init__(
-        self,
-        num_in: int,
-        hidden_dim: int,
-        num_layers: int,
-        *,
-        expansion: Size = 1,
-        horizon: PositiveInteger = 100,
+        self, num_in: int, hidden_dim: int, num_layers: int, *, expansion: Size = 1, horizon: PositiveInteger = 100
     ) -> None:
         super().__init__(
             num_in, hidden_dim, num_layers, lambda width: MinGRULayer(width, hidden_dim, expansion, horizon)

@@ -186,13 +186,7 @@ class GPT(Cell):
     context_length: int
 
     def __init__(
-        self,
-        num_in: int,
-        hidden_dim: int,
-        num_layers: int,
-        *,
-        num_heads: Size = 4,
-        context_length: Size = 128,
+        self, num_in: int, hidden_dim: int, num_layers: int, *, num_heads: Size = 4, context_length: Size = 128
     ) -> None:
         super().__init__()
         self.dim, self.num_heads, self.context_length = hidden_dim, num_heads, context_length

@@ -13,14 +13,7 @@ import torch
 from offpcc.algorithms.dynamics import LEARNED, NEVER, DynamicsModel, Uncertainty, without_zeros
 from offpcc.config.registry import specification
 from offpcc.config.settings import Settings, settings
-from offpcc.config.validation import (
-    NonnegativeNumber,
-    PositiveFraction,
-    PositiveInteger,
-    PositiveNumber,
-    Size,
-    one_of,
-)
+from offpcc.config.validation import NonnegativeNumber, PositiveFraction, PositiveInteger, PositiveNumber, Size, one_of
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils import signals
