@@ -154,15 +154,7 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
     clipped = found.mean_clipped_return
     print(f"mean return {found.mean_return:.2f}" + ("" if clipped is None else f", {clipped:.2f} of clipped rewards"))
     print(f"dataset {out}, {out.stat().st_size:,} bytes")
-    algorithm = "cdcql" if is_shuffled else "crdcql"
-    words = [
-        "--env",
-        f"ALE/{task}-v5",
-        "--algo",
-        algorithm,
-        "--dataset",
-        str(out),
-        "--config",
-        "discrete/atari_dcql.gin" if is_shuffled else "discrete/atari_data_memory.gin",
-    ]
+    algorithm, config = ("cdcql", "atari_dcql") if is_shuffled else ("crdcql", "atari_data_memory")
+    words = ["--env", f"ALE/{task}-v5", "--algo", algorithm, "--dataset", str(out)]
+    words += ["--config", f"discrete/{config}.gin"]
     print(f"to learn from it:\n  {shlex.join([*program(), *words])}")

@@ -20,7 +20,7 @@ from offpcc.config.gin_files import CHECKOUT
 from offpcc.envs.make import simulator_version
 from offpcc.training.experiment import Experiment
 from offpcc.training.spec import RunSpec
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError
 from offpcc.utils.files import read_json, write_json, write_text
 from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import __version__, version_numbers, versions
@@ -190,18 +190,9 @@ class RunFolder:
         return free
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
-        """Create the folder, and write config.gin and run.json."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"{self.path} cannot be created ({first_line(error)}); name another folder with --results"
-            ) from error
+        """Write config.gin and run.json into the folder, which exists."""
         unfinished = [file for place in (self.path, self.checkpoint_parts) for file in place.glob(".*.tmp-*")]
-        for file in (
-            *unfinished,
-            *self.videos.glob(".best_actor*.tmp-*"),
-        ):  # left by a run that was killed while writing
+        for file in (*unfinished, *self.videos.glob(".best_actor*.tmp-*")):  # of a run that was killed
             file.unlink(missing_ok=True)
         known, began = self.details(), {**facts, "wandb_id": uuid.uuid4().hex[:12]}
         if known:  # keep the facts of the start; append those of the resume
