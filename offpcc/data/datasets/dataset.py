@@ -642,12 +642,13 @@ class Dataset:
         Raises:
             UserError: `part` is not in (0, 1].
         """
-        if not isinstance(part, int | float) or not 0.0 < part <= 1.0:
-            raise UserError(
-                f"{self.name}: a fraction of {part!r} is wanted; it has to be a number above 0 and at most 1"
-            )
+        self._check_part(part, "a fraction")
         wanted = math.ceil(part * self.num_steps - 1e-6)  # as floats, 0.1 * 30 is above 3
         return self.select(np.arange(int(np.searchsorted(self.stops, wanted)) + 1))
+
+    def _check_part(self, part: float, words: str) -> None:
+        if not isinstance(part, int | float) or not 0.0 < part <= 1.0:
+            raise UserError(f"{self.name}: {words} of {part!r} is wanted; it has to be a number above 0 and at most 1")
 
     def first_steps(self, number: int) -> Dataset:
         """Return this many steps from the start. The last episode is cut, as by the end of a recording.
@@ -664,11 +665,8 @@ class Dataset:
         if data.num_steps == number:
             return data
         steps, last = slice(0, number), data.num_episodes - 1
-        truncations, is_whole, known = (
-            data.truncations[steps].copy(),
-            data.is_whole.copy(),
-            data.last_is_transition.copy(),
-        )
+        parts = (data.truncations[steps], data.is_whole, data.last_is_transition)
+        truncations, is_whole, known = (part.copy() for part in parts)
         truncations[-1], is_whole[-1], known[-1] = True, False, True
         final: Any = data.final_observations
         if isinstance(final, FrameStacks):
@@ -695,10 +693,7 @@ class Dataset:
         Raises:
             UserError: `part` is not in (0, 1].
         """
-        if not isinstance(part, int | float) or not 0.0 < part <= 1.0:
-            raise UserError(
-                f"{self.name}: a best fraction of {part!r} is wanted; it has to be a number above 0 and at most 1"
-            )
+        self._check_part(part, "a best fraction")
         if part == 1.0:
             return self
         numbers = np.flatnonzero(self.is_whole) if self.is_whole.any() else np.arange(self.num_episodes)
