@@ -451,7 +451,7 @@ def _takes(function: EnvFunction, argument: str) -> bool:
     return argument in declared or any(one.kind is one.VAR_KEYWORD for one in declared.values())
 
 
-def _parameters(function: EnvFunction) -> Mapping[str, inspect.Parameter]:
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):  # some C functions have no signature
@@ -509,10 +509,7 @@ def timeout_of(env: Any) -> float | None:
 
 def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Refuse True and False for arguments of `function` that take numbers, because 1 and 0 are rarely meant."""
-    try:
-        declared = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some C functions have no signature
-        return
+    declared = _parameters(function)
     for name, value in given.items():
         if has_flags(value) and name in declared and takes_numbers(declared[name]):
             raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
@@ -531,11 +528,8 @@ def simulator_version() -> str | None:
 
 def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | None = None) -> UnsuitableEnvironment:
     """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
-    text, remedy, arguments = (
-        message_of(error),
-        "correct its constructor",
-        [key for key in given or () if key != "render_mode"],
-    )
+    text, remedy = message_of(error), "correct its constructor"
+    arguments = [key for key in given or () if key != "render_mode"]
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         return UnsuitableEnvironment(f"{name}: {text}")
     if isinstance(error, ImportError):

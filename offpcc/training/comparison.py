@@ -36,11 +36,8 @@ MAY_CHANGE = (
     CHANGES_LEARNING,
 )
 
-NOT_LEARNED_FROM = (
-    "train.stop_return",
-    "train.stop_tests",
-    "train.num_test_envs",
-)  # ignored, like the settings that a resumed run may change
+# Ignored, like the settings that a resumed run may change.
+NOT_LEARNED_FROM = ("train.stop_return", "train.stop_tests", "train.num_test_envs")
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1

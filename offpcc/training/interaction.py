@@ -125,9 +125,7 @@ class Interaction:
         is_first = (self.lengths == 0).astype(np.float32)
         assert self.actions is not None
         seen = Step(np.stack(self.observations), self.actions.copy(), self.rewards.copy(), is_first)
-        chosen, self.memory = self.algorithm.act(
-            seen, self.memory
-        )  # the hidden state needs every step, also random ones
+        chosen, self.memory = self.algorithm.act(seen, self.memory)  # the memory needs every step, also random ones
         return random if explore_at_random else chosen
 
     def _take(self, number: int, action: np.ndarray, result: StepResult) -> None:

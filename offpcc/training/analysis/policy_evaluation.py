@@ -136,9 +136,7 @@ def estimate_value(
     }
     both = spaces.Box(-1.0, 1.0, (2 * actor.action_dim,))
     with loading.same_bindings():
-        loading.load_gin_config(
-            None, []
-        )  # bindings are those of the agent's training, such as a schedule of its learning rate
+        loading.load_gin_config(None, [])  # bindings are those of the agent's training, such as a schedule of its rate
         with explain_failure("FQE", "hidden_dims"):
             learner = FQE(
                 space,
