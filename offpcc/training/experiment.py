@@ -393,7 +393,11 @@ class Experiment:
         self.interaction.stores.append(self.recorder)
 
     def check_recording(self, file: Path, resume: bool = False) -> None:
-        """Raise if `record` would reject the file's name or this experiment. Leaves no file behind."""
+        """Raise if `record` would reject the file's name or this experiment. Leaves no file behind.
+
+        Raises:
+            UserError: the run has no environment to record, or the file cannot be written.
+        """
         if self.interaction is None:
             raise UserError(f"{file}: a run that learns from recorded data has no steps to record")
         if self.recorder is not None:

@@ -269,10 +269,7 @@ class Clock:
         self.steps_before = loop.step - loop.epoch_start  # steps of the current epoch that an earlier process took
         self.reported = 0.0
         self.phase = ""
-        self.settled = (
-            self.counted,
-            self._num_done(),
-        )  # the last time without pending updates, and the steps done by then
+        self.settled = (self.counted, self._num_done())  # the last time without pending updates, and the steps by then
         self.window = deque([self.settled])  # recent values of `settled`
         self.failed: set[str] = set()
 
