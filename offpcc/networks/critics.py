@@ -83,9 +83,8 @@ class Critics(nn.Module):
         An actor's loss often takes the minimum of frozen critics. Then `perceptrons` omits rows, so that it pays for
         fewer rows, if there are many critics.
         """
-        if not takes_kernels(x) or torch.is_autocast_enabled(
-            "cpu"
-        ):  # first: an exported program has any number of rows
+        # This comes first: an exported program has any number of rows.
+        if not takes_kernels(x) or torch.is_autocast_enabled("cpu"):
             return False
         num_rows = max(x.shape[1], len(x) * x.shape[1] // 2 if is_frozen and x.requires_grad else 0)
         if num_rows < self.rows_at_once:

@@ -67,7 +67,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "afe1cceadf6dac06",
     "networks.cells.transformer": "452fad8f9370f72c",
-    "networks.critics": "cbbe6327ed6e510a",
+    "networks.critics": "e12b63ec90f3ced7",
     "networks.encoders": "e4fcdc26838bb3ed",
     "networks.flow": "566e8f5482a329a8",
     "networks.layers": "43684b95bfab1fef",
