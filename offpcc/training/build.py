@@ -136,7 +136,25 @@ def build(
         This changes no setting of the process. `offpcc.utils.system.keep_freed_memory`, which the command line calls,
         saves up to a third of the time of an update on the CPU, but then the process keeps its peak memory.
     """
-    spec = RunSpec.make(**locals())
+    spec = RunSpec.make(
+        env,
+        algo,
+        seed=seed,
+        device=device,
+        threads=threads,
+        algorithm=algorithm,
+        buffer=buffer,
+        buffer_class=buffer_class,
+        callbacks=callbacks,
+        loggers=loggers,
+        environments=environments,
+        make=make,
+        dataset=dataset,
+        dataset_fraction=dataset_fraction,
+        dataset_steps=dataset_steps,
+        then_env_steps=then_env_steps,
+        model=model,
+    )
     learner = build_run(spec)
     if isinstance(learner.algorithm, ActorCritic) and spec.algorithm:
         _warn_of_idle(learner.algorithm, spec.algorithm)
