@@ -240,7 +240,10 @@ class Report:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def as_latex(self) -> str:
-        """Return the interquartile means as a LaTeX table (booktabs), with a row for each task and its best in bold."""
+        """Return the interquartile means as a LaTeX table (booktabs), with a row for each task.
+
+        The best is bold, unless algorithms are compared at different steps of a task.
+        """
         seeds = range_of([number for entry in self.entries for number in entry.num_seeds])
         names = list(dict.fromkeys(entry.name for entry in self.entries))
         lines = [
@@ -253,9 +256,13 @@ class Report:
             r"\midrule",
         ]
         for task in sorted(self.scopes, key=lambda task: task == ALL_TASKS):
-            found = {entry.name: entry.statistics["iqm"] for entry in self.entries if entry.task == task}
+            entries = [entry for entry in self.entries if entry.task == task]
+            found = {entry.name: entry.statistics["iqm"] for entry in entries}
             form = self._format(task)
             best = f"{max(estimate.value for estimate in found.values()):{form}}"
+            ends = {(runs.task, runs.steps[-1]) for entry in entries for runs in entry.members}
+            if len(ends) > len({where for where, _ in ends}):
+                best = ""
             cells = [_latex_cell(found[name], form, best) if name in found else "--" for name in names]
             lines.append(rf"{' & '.join([_in_latex(task), *cells])} \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

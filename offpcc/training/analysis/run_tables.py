@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -333,14 +334,16 @@ def _names(places: Sequence[tuple[str, Path]]) -> list[str]:
     """Return names for folders of algorithms in environments: the algorithms, or parts of the paths to be unique.
 
     If two folders of one environment have the same algorithm, return the part of the path above the environment, such
-    as `lstm` for `lstm/pendulum-p-v0/rsac`, and the algorithm's name where there is none. If this is not unique either,
-    return the whole path.
+    as `lstm` for `lstm/pendulum-p-v0/rsac`, without the digest of a sweep, and the algorithm's name where there is
+    none. If this is not unique either, return both, or else the whole path.
     """
     environments, folders = zip(*places, strict=True)
     algorithms = [folder.name for folder in folders]
     paths = [Path(os.path.relpath(folder, os.path.commonpath(folders))) for folder in folders]
     above = [path.parent.parent.as_posix() if len(path.parts) > 2 else path.name for path in paths]
-    for names in (algorithms, above):
+    settings = [re.sub(r"-[0-9a-f]{6}$", "", name) for name in above]
+    both = [f"{algorithm} {name}" for algorithm, name in zip(algorithms, settings, strict=True)]
+    for names in (algorithms, settings, above, both):
         if "" not in names and len(set(zip(environments, names, strict=True))) == len(places):
             return names
     return [str(path) for path in paths]
