@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import gymnasium
 import torch
 
-from offpcc.algorithms import ActorCritic, find_algorithm, name_of_class, short_name
+from offpcc.algorithms import ALGORITHMS, ActorCritic, find_algorithm, name_of_class, short_name
 from offpcc.algorithms.agent import check_device
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
@@ -317,6 +317,8 @@ class RunSpec:
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
         check_settings(**training or {})
         refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
+        if isinstance(env, str) and env in ALGORITHMS and named not in ALGORITHMS:
+            raise UserError(f"{env!r} is an algorithm; the environment comes first: ({named!r}, {env!r})")
         algorithm_class = find_algorithm(named)
         if seed is None:
             seed = secrets.randbelow(MOST_DRAWN)

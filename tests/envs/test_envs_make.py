@@ -546,3 +546,8 @@ def test_a_fault_of_make_kwargs_names_them():
 def test_videos_need_pictures():
     with pytest.raises(UserError, match=r"need the render_mode 'rgb_array', but .* None; make it by .*lazy=True"):
         make("pendulum-v0").enable_save_replay("video")
+
+
+def test_a_task_of_mujoco_py_is_answered_with_its_successor():
+    with pytest.raises(UserError, match="Gymnasium has no HalfCheetah-v2, .*; take HalfCheetah-v5"):
+        offpcc.make("HalfCheetah-v2")

@@ -1685,3 +1685,10 @@ def test_an_agent_tells_how_it_reads_a_tuple(observation):
     with pytest.raises(ValueError, match=r"; a Tuple is read as one vector, .*: gymnasium.spaces.flatten\(space, it\)"):
         agent.act(observation)
     assert agent.act(gymnasium.spaces.flatten(Pair.observation_space, (0, 2)).astype(np.float32)).shape == (1,)
+
+
+def test_environment_and_algorithm_in_the_wrong_order():
+    with pytest.raises(
+        UserError, match=r"'sac' is an algorithm; the environment comes first: \('Pendulum-v1', 'sac'\)"
+    ):
+        offpcc.build("sac", "Pendulum-v1")
