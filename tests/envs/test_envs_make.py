@@ -549,5 +549,5 @@ def test_videos_need_pictures():
 
 
 def test_a_task_of_mujoco_py_is_answered_with_its_successor():
-    with pytest.raises(UserError, match="Gymnasium has no HalfCheetah-v2, .*; take HalfCheetah-v5"):
+    with pytest.raises(UserError, match=r"Gymnasium has no HalfCheetah-v2, .*; take HalfCheetah-v5"):
         offpcc.make("HalfCheetah-v2")
