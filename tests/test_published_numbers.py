@@ -65,6 +65,19 @@ def test_online():
         assert (written(mean), ids) == (written(spread(found)), each_id(found)), (env, algo)
 
 
+def test_the_twelve_tasks():
+    rows = rows_of("task", "algorithm", "config", "steps", "last test", "best test", "with all numbers")
+    assert len(rows) == 12
+    for task, algo, _, _, last, best, _ in rows:
+        name = f"{task}/{algo.strip('`')}"
+        folders = [folder for folder in ("published_paper", "published") if (RESULTS / folder / name).is_dir()]
+        if not folders:  # of the memories' table
+            continue
+        found, digits = returns(f"{folders[0]}/{name}"), 2 if "bumps" in task else 1
+        assert last == spread([run[-1] for run in found], digits), task
+        assert best == (f"{max(found[0]):.{digits}f}" if len(found) == 1 else ""), task
+
+
 def test_heads():
     header = ("heads", "config", "return after 15,000 steps", "steps to -200, each id", "mean of all 15 tests")
     for heads, _, last, _, whole in rows_of(*header):
