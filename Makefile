@@ -370,11 +370,12 @@ OF_CHOICES = --env CartPole-v1 --config configs/evidence/discrete/beside_peers.g
 evidence-discrete: $(DISCRETE) $(DISCRETE_OURS) $(DISCRETE_THEIRS)
 
 # A grid that has to be remembered, some hours; the package minigrid is one of the tests' packages.
-GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn cr2d2 crdsac)
+GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn cr2d2 crdsac_s)
 
 $(GRIDS): $(VENV)/installed-tests
 	$(RUN) offpcc/launch.py --env MiniGrid-MemoryS7-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
-	  --config discrete/minigrid_memory$(if $(filter %+cr2d2,$@),_r2d2).gin --results results/evidence/discrete --resume
+	  --config discrete/minigrid_memory$(if $(filter %+cr2d2,$@),_r2d2)$(if $(filter %_s,$@),_sac).gin \
+	  --results results/evidence/discrete --resume
 
 # Pong as in Tianshou's table, nine to twelve hours on a CPU: an expert, a million of its steps with random ones among
 # them, and what is learned from these, from 100,000 and from 10,000 of them.
