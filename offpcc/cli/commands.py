@@ -326,7 +326,7 @@ def run_evaluate(
     for one in actors:
         with _printing_to_stderr() if json_output else contextlib.nullcontext():
             played_in, file, algo, results = _evaluate(one, how)
-            scored.append(name_for_score(played_in))
+            scored.append(None if json_output else name_for_score(played_in))
         seeds = range(how.seed, how.seed + episodes)
         found.append({"algo": algo, **summarize_evaluation(played_in, file, results, seeds)})
         if json_output:
@@ -352,7 +352,7 @@ def run_evaluate(
 
 
 def name_for_score(env: str) -> str | None:
-    """Return the name of an environment; None if its returns have no D4RL score, as with changed rewards.
+    """Return the name of an environment; None if its rewards are changed, so that they have no D4RL score.
 
     Gin's bindings have to be those with which the environment is made.
     """

@@ -532,9 +532,8 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     arguments = [key for key in given or () if key != "render_mode"]
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         return UnsuitableEnvironment(f"{name}: {text}")
-    if isinstance(error, ImportError) and "v2 and v3 based environments" in text:
-        newest = re.sub(r"-v[23]$", "-v5", name)
-        return UnsuitableEnvironment(f"Gymnasium has no {name}, which needs the dead mujoco-py; take {newest}")
+    if isinstance(error, ImportError) and "v2 and v3 based environments" in text and name.endswith(("-v2", "-v3")):
+        return UnsuitableEnvironment(f"Gymnasium has no {name}, which needs the old mujoco-py; take {name[:-1]}5")
     if isinstance(error, ImportError):
         return UnsuitableEnvironment(f"{name}: {text.removesuffix('.')}; install what is missing, or correct the name")
     if isinstance(error, TypeError) and (lacking := _lacking(name, text)):

@@ -66,7 +66,7 @@ from offpcc.training.spec import (
     torch_settings,
     with_memory,
 )
-from offpcc.training.trial import line_of_user, try_updates
+from offpcc.training.trial import line_of_user
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
 from offpcc.utils.rng import derived_seed
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
@@ -330,8 +330,6 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     with closed_on_failure(experiment):
         if check is not None:
             check(experiment)
-        if data is None:  # recorded data show a fault in the first update at once
-            try_updates(algorithm, buffer)
         if data is not None and spec.imagination is not None and spec.start_from is None:
             experiment.imagination = _build_imagination(spec, task, algorithm, buffer, sizes, data)
             experiment.buffer = experiment.imagination.buffer

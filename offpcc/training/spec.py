@@ -317,7 +317,7 @@ class RunSpec:
         refuse_unknown("train", training or (), TRAIN_SETTINGS)
         check_settings(**training or {})
         refuse_unknown("environments", environments or (), ENVIRONMENTS_SETTINGS)
-        if isinstance(env, str) and env in ALGORITHMS and named not in ALGORITHMS:
+        if isinstance(env, str) and env in ALGORITHMS and re.search(r"-v\d+$", str(named)):
             raise UserError(f"{env!r} is an algorithm; the environment comes first: ({named!r}, {env!r})")
         algorithm_class = find_algorithm(named)
         if seed is None:

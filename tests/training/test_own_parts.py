@@ -414,8 +414,9 @@ def test_a_loss_without_statistics_is_refused_with_what_to_return(returned, word
         def actor_loss(self, h, batch):
             return returned(super().actor_loss(h, batch)[0])
 
+    learner = offpcc.build("pendulum-v0", Returning, algorithm={"hidden_dims": (4,)})
     with pytest.raises(UserError, match=words):
-        offpcc.build("pendulum-v0", Returning, algorithm={"hidden_dims": (4,)})
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
 
 
 def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
@@ -425,6 +426,7 @@ def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
 
     with pytest.raises(UserError, match=r"EachItem is not registered; decorate the class with offpcc\.configurable"):
         offpcc.build("pendulum-v0", EachItem)
+    learner = offpcc.build("pendulum-v0", offpcc.configurable(EachItem), algorithm={"hidden_dims": (4,)})
     words = r"EachItem cannot learn: .* the loss has the shape \(256, 1, 1\); return one number, such as batch.mean"
     with pytest.raises(UserError, match=words):
-        offpcc.build("pendulum-v0", offpcc.configurable(EachItem), algorithm={"hidden_dims": (4,)})
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)

@@ -1,5 +1,9 @@
 """A user's algorithm makes updates with random numbers before its run begins."""
 
+import contextlib
+import random
+import warnings
+
 import gymnasium
 import numpy as np
 import pytest
@@ -82,16 +86,26 @@ def test_a_fault_in_a_loss_is_found(env, algo, options, loss):
     assert len(calls[0].rewards) == learner.buffer.batch_size
 
 
-@pytest.mark.parametrize("error", [AssertionError("rewards are never negative"), ValueError(), MemoryError()])
-def test_a_fault_that_other_numbers_may_not_have_is_left_to_the_run(error):
-    calls = []
-
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (AssertionError("rewards are negative here"), "rewards are negative here"),
+        (ValueError("of my own"), "of my own"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "mat1 and mat2"),
+        (IndexError("Target 3 is out of bounds."), "Target 3"),
+        (MemoryError(), None),
+        (ZeroDivisionError(), None),
+    ],
+)
+def test_a_fault_that_other_numbers_may_not_have_is_a_warning(error, words):
     def fail(usual, batch):
-        calls.append(batch)
         raise error
 
-    try_updates(*with_loss(offpcc.build("pendulum-v0", "td3"), "critic_loss", fail))
-    assert calls
+    learner = with_loss(offpcc.build("pendulum-v0", "td3"), "critic_loss", fail)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try_updates(*learner)
+    assert [words in str(one.message) and "test_trial.py:" in str(one.message) for one in told] == [True] * bool(words)
 
 
 def test_algorithms_of_offpcc_are_not_tried(monkeypatch):
@@ -106,23 +120,76 @@ def test_what_cannot_be_copied_is_not_tried():
     try_updates(*with_loss(learner, "critic_loss", None))
 
 
-def test_build_tries_and_leaves_no_trace():
-    @offpcc.configurable
-    class Tried(SAC):
-        updates = 0
+class Sets(offpcc.Callback):
+    """A callback that gives the algorithm what its loss reads."""
 
-        def inner_update(self, batch):
-            Tried.updates += 1
-            return super().inner_update(batch)
+    def __init__(self, method):
+        setattr(self, method, lambda run: setattr(run.algorithm, "coef", 1.0))
 
+
+@offpcc.configurable
+class Reading(SAC):
+    """An algorithm that reads an attribute which somebody else sets; it counts its updates."""
+
+    updates = 0
+
+    def inner_update(self, batch):
+        Reading.updates += 1
+        np.random.random()
+        random.random()
+        return {**super().inner_update(batch), "q": torch.tensor(float(self.coef))}
+
+
+SHORT = {"num_epochs": 1, "num_steps_per_epoch": 60, "update_after": 30, "num_test_episodes_per_epoch": 1}
+TINY = {"hidden_dims": (8,), "fused": False}
+
+
+def test_a_run_begins_with_a_trial():
+    learner = offpcc.build("pendulum-v0", Reading, algorithm=TINY)
+    with pytest.raises(UserError, match=r"Reading cannot learn: .* no attribute 'coef'"):
+        learner.train(**SHORT)
+    assert learner.loop.step == 0
+
+
+@pytest.mark.parametrize("method", ["on_start", "before_updates"])
+def test_what_callbacks_set_is_no_fault(method):
+    learner = offpcc.build("pendulum-v0", Reading, algorithm=TINY)
+    context = pytest.warns(match="Reading may be unable") if method == "before_updates" else contextlib.nullcontext()
+    with context:
+        learner.train(callbacks=[Sets(method)], **SHORT)
+    assert learner.loop.num_updates == 30
+
+
+@pytest.mark.parametrize(("low", "high"), [(270, 370), (0, np.inf), (-np.inf, np.inf), (-3, -2), (-np.inf, -5)])
+def test_any_bounds_of_observations_are_filled(low, high):
+    class Hot(Both):
+        observation_space = spaces.Box(low, high, (2,), np.float32)
+
+    calls = []
+
+    def note(usual, batch):
+        calls.append(batch.observations)
+        return usual()
+
+    learner = offpcc.build(lambda: TimeLimit(Hot(), 20), "td3", algorithm={"hidden_dims": (8,)})
+    try_updates(*with_loss(learner, "critic_loss", note))
+    assert calls and calls[0].isfinite().all() and len(calls[0].unique()) > 10
+
+
+def test_a_trial_leaves_no_trace():
     def numbers(cls):
         torch.manual_seed(0)
-        learner = offpcc.build("pendulum-v0", cls, seed=1, algorithm={"hidden_dims": (8,), "fused": False})
+        np.random.seed(0)
+        random.seed(0)
+        learner = offpcc.build("pendulum-v0", cls, seed=1, algorithm=TINY)
+        learner.algorithm.coef = 1.0
+        try_updates(learner.algorithm, learner.buffer)
         assert len(learner.buffer) == 0
-        drawn = torch.rand(3)
-        learner.train(num_epochs=1, num_steps_per_epoch=60, update_after=30, num_test_episodes_per_epoch=1)
-        return [drawn, *(parameter.detach() for parameter in learner.algorithm.actor.parameters())]
+        drawn = [torch.rand(3), torch.tensor([np.random.random(), random.random()])]
+        learner.train(**SHORT)
+        return [*drawn, *(parameter.detach() for parameter in learner.algorithm.actor.parameters())]
 
-    for mine, ours in zip(numbers(Tried), numbers(SAC), strict=True):
+    Reading.updates = 0
+    for mine, ours in zip(numbers(Reading), numbers(SAC), strict=True):
         assert torch.equal(mine, ours)
-    assert Tried.updates == 2 + 30
+    assert Reading.updates == 2 + 2 + 30

@@ -116,6 +116,10 @@ def estimate_value(
     """Estimate the value of an actor from data as it sees them; see `offpcc.evaluate_from_data` for the arguments.
 
     The actor's noise generator is the same afterwards.
+
+    Raises:
+        UserError: the data do not fit the actor, or do not show where episodes begin, or an argument is not for FQE.
+        NonFiniteError: an update met NaN or infinity.
     """
     for name in algorithm:
         if name in REFUSED:

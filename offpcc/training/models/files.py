@@ -98,7 +98,11 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
 
 
 def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
-    """Return the content of the model's file that a training continues; None for a new training."""
+    """Return the content of the model's file that a training continues; None for a new training.
+
+    Raises:
+        UserError: the file exists, and `resume` is False; or it is damaged.
+    """
     if not file.exists():
         return None
     if not zipfile.is_zipfile(file):

@@ -210,8 +210,11 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
     assert [summary.label for summary in summaries] == ["sac before", "sac after", "td3 after"]
     for name in ("gamma-0.9-948b00", "gamma-0.99-12ab34"):
         write_run(tmp_path / "sweep" / name / "env" / "sac" / "1", [1.0, 2.0])
-    summaries = plot_runs([tmp_path / "sweep"], tmp_path / "c.png")
-    assert [summary.label for summary in summaries] == ["gamma-0.9", "gamma-0.99"]
+    labels = [summary.label for summary in plot_runs([tmp_path / "sweep"], tmp_path / "c.png")]
+    assert labels == ["gamma-0.9-948b00", "gamma-0.99-12ab34"]
+    (tmp_path / "sweep" / "summary.json").touch()  # of a sweep: names end with digests
+    labels = [summary.label for summary in plot_runs([tmp_path / "sweep"], tmp_path / "c.png")]
+    assert labels == ["gamma-0.9", "gamma-0.99"]
     write_run(tmp_path / "sweep" / "gamma-0.9-cd5678" / "env" / "sac" / "1", [1.0, 2.0])
     labels = [summary.label for summary in plot_runs([tmp_path / "sweep"], tmp_path / "c.png")]
     assert labels == ["gamma-0.9-948b00", "gamma-0.9-cd5678", "gamma-0.99-12ab34"]
