@@ -156,7 +156,11 @@ def load_agent(
     threads: int,
     gin: Sequence[str] = (),
 ) -> tuple[ActorCritic, str, dict[str, Any]]:
-    """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment."""
+    """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
+
+    Raises:
+        UserError: the actor does not exist.
+    """
     run, file = find_actor(actor, config, modules, f", or the word {RANDOM}", gin)
     bindings = made_by(env)
     agent = load_actor(file, used := choose_device(device, threads))

@@ -324,6 +324,9 @@ def untrained_model(
     """Return a model for an environment, which a run will train; see `build_model` for the arguments.
 
     If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
+
+    Raises:
+        UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     shape = observations.shape
     check_vectors(shape, observations.dtype, names[0])
