@@ -530,10 +530,11 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
     """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
     text, remedy = message_of(error), "correct its constructor"
     arguments = [key for key in given or () if key != "render_mode"]
+    is_old = "v2 and v3 based environments" in text or "mujoco_py" in text  # the second if gymnasium-robotics has it
+    if is_old and name.endswith(("-v2", "-v3")):
+        return UnsuitableEnvironment(f"Gymnasium has no {name}, which needs the old mujoco-py; take {name[:-1]}5")
     if isinstance(error, gymnasium.error.DependencyNotInstalled):
         return UnsuitableEnvironment(f"{name}: {text}")
-    if isinstance(error, ImportError) and "v2 and v3 based environments" in text and name.endswith(("-v2", "-v3")):
-        return UnsuitableEnvironment(f"Gymnasium has no {name}, which needs the old mujoco-py; take {name[:-1]}5")
     if isinstance(error, ImportError):
         return UnsuitableEnvironment(f"{name}: {text.removesuffix('.')}; install what is missing, or correct the name")
     if isinstance(error, TypeError) and (lacking := _lacking(name, text)):

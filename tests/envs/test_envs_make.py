@@ -548,6 +548,8 @@ def test_videos_need_pictures():
         make("pendulum-v0").enable_save_replay("video")
 
 
-def test_a_task_of_mujoco_py_is_answered_with_its_successor():
+@pytest.mark.parametrize("module", ["gymnasium", "gymnasium_robotics"])  # the second registers these names
+def test_a_task_of_mujoco_py_is_answered_with_its_successor(module):
+    pytest.importorskip(module)
     with pytest.raises(UserError, match=r"Gymnasium has no HalfCheetah-v2, .*; take HalfCheetah-v5"):
         offpcc.make("HalfCheetah-v2")
