@@ -27,7 +27,7 @@ from offpcc.utils.system import is_shortage
 
 STEPS, EPISODES = 30, 3  # of random numbers
 MOST_UPDATES = 10
-OF_CODE = (TypeError, AttributeError, NameError, NotImplementedError)  # whatever the numbers are
+OF_CODE = (TypeError, AttributeError, NameError, NotImplementedError)  # errors that any numbers cause
 KEPT = ("batch_size", "num_steps", "segment_len", "burn_in", "draw_by", "frame_stack")  # of the run's buffer
 
 
@@ -44,8 +44,8 @@ def try_updates(algorithm: Any, buffer: Any, is_complete: bool = True) -> None:
         is_complete: False if callbacks may still change the algorithm; then a fault is a warning.
 
     Raises:
-        UserError: the code of an update is wrong; the message names the user's line. Other numbers may not cause other
-            faults, so there is a warning of these.
+        UserError: an update fails whatever the numbers are; the message names the user's line. If a fault may come from
+            the random numbers, there is a warning instead.
     """
     is_own = isinstance(algorithm, ActorCritic) and not type(algorithm).__module__.startswith("offpcc.")
     if not is_own or algorithm.device.type != "cpu" or not type(buffer).__module__.startswith("offpcc."):
