@@ -103,6 +103,7 @@ class Agent:
         self._is_first = np.ones(rows, np.bool_)
         self._previous_action = np.zeros((rows, self.algorithm.action_dim), np.float32)  # in [-1, 1], as in training
 
+    @explains_calls
     def act(
         self,
         observation: np.ndarray | Mapping[str, Any],

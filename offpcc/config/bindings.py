@@ -125,13 +125,19 @@ def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]
     @functools.wraps(function)
     def explained(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         try:
+            return function(*args, **kwargs)
+        except TypeError:
+            explain(args, kwargs)  # only now: a check of each call takes microseconds, which count in `Agent.act`
+            raise
+
+    def explain(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
             refuse_unknown(name, kwargs, [one.name for one in declared])
             rest = f"by name: {name}({', '.join(by_name[:5])})"
             advice = f"give {', '.join(in_order)}, and the others {rest}" if in_order else f"give all {rest}"
             raise UserError(f"{name}: {error}; {advice}") from None
-        return function(*args, **kwargs)
 
     return explained
 

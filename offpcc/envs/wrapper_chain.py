@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium import wrappers as gymnasiums
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
@@ -114,6 +115,11 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
         for stage in stages:
             if chain[stage].observation_space.shape == (ANT,):
                 return stage
+    if recorded == (1,) and isinstance(states := chain[0].observation_space, spaces.Discrete):
+        raise UserError(
+            f"the data holds observations of 1 number, the number of a state, but agents see the {states.n} states of "
+            f"{name} as one-hot vectors; give observations=numpy.eye({states.n})[states]"
+        )
     _refuse_other_images(name, observations, [chain[stage].observation_space for stage in stages])
     sizes = [f"{in_words(chain[0].observation_space.shape)} without wrappers"]
     sizes += [

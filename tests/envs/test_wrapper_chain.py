@@ -113,6 +113,14 @@ def test_vectors_are_refused_where_images_are_seen():
     assert "offpcc collect --env pendulum-img-v0" in message
 
 
+def test_numbers_of_states_are_refused_where_one_hot_vectors_are_seen():
+    states, env = np.array([[0], [15], [3]]), make("FrozenLake-v1")
+    told = r"agents see the 16 states of FrozenLake-v1 as one-hot vectors; give observations=numpy\.eye\(16\)\[states"
+    with pytest.raises(UserError, match=told):
+        find_recorded_level(env, states, None)
+    assert find_recorded_level(env, np.eye(16)[states[:, 0]], None) > 0
+
+
 def test_wrappers_are_described_alike_wherever_they_come_from():
     gin.parse_config(
         "make.wrappers = [@KeepIndices, @gymnasium.DelayObservation]\nKeepIndices.indices = (0, 1)\n"

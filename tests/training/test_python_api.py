@@ -230,6 +230,20 @@ def test_a_setting_of_train_that_does_not_exist_is_named():
         offpcc.build("pendulum-v0", "sac", algorithm=SMALL).train(num_epoch=3)
 
 
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"state": None}, r"takes no argument 'state'; the agent keeps its hidden state itself; call agent\.reset\(\)"),
+        ({"episode_start": True}, r"takes no argument 'episode_start'; in offpcc that is is_first"),
+        ({"determinstic": True}, r"takes no argument 'determinstic'; did you mean deterministic"),
+    ],
+)
+def test_an_argument_of_act_that_does_not_exist_is_named(given, told):
+    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm={"hidden_dim": 8, "hidden_dims": (8,)}).algorithm)
+    with pytest.raises(UserError, match=told):
+        agent.act(np.zeros(2, np.float32), **given)
+
+
 def test_training_goes_on_after_stop_return_when_asked_for_more():
     learner = train(offpcc.build(Drift, "sac", algorithm=SMALL), num_epochs=3, stop_return=-1e6)
     assert learner.loop.epoch == 1 and learner.loop.stopped

@@ -108,7 +108,11 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
             )
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:
-        remedy = "; if an observation is one number, give observations[:, None]" if len(shape) == 1 else ""
+        remedy = ""
+        if len(shape) == 1:
+            remedy = "; if an observation is one number, give observations[:, None]"
+            if columns["observations"].dtype.kind in "iu":
+                remedy += "; if it is one of n states (Discrete), give one-hot rows: numpy.eye(n)[observations]"
         raise UserError(
             f"{name}: observations of shape {shape}; the shape has to be (steps, numbers of one observation), "
             f"without 0{remedy}"

@@ -49,6 +49,13 @@ def test_bad_arrays_get_one_message(changed, message):
         Dataset.from_arrays(**recorded(**changed), name="mine")
 
 
+def test_numbers_of_states_get_the_way_to_one_hot_rows():
+    with pytest.raises(UserError, match=r"one of n states \(Discrete\), give one-hot rows: numpy\.eye\(n\)"):
+        Dataset.from_arrays(**recorded(observations=np.zeros(6, int)))
+    with pytest.raises(UserError, match=r"give observations\[:, None\]$"):
+        Dataset.from_arrays(**recorded(observations=np.zeros(6)))
+
+
 def test_the_first_bad_number_is_told_in_later_blocks_too(monkeypatch):
     monkeypatch.setattr(columns, "BLOCK_BYTES", 16)
     observations = np.zeros((6, 2), np.float64)
