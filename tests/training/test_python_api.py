@@ -239,7 +239,9 @@ def test_a_setting_of_train_that_does_not_exist_is_named():
     ],
 )
 def test_an_argument_of_act_that_does_not_exist_is_named(given, told):
-    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm={"hidden_dim": 8, "hidden_dims": (8,)}).algorithm)
+    agent = offpcc.Agent(
+        offpcc.build("pendulum-p-v0", "rsac", algorithm={"hidden_dim": 8, "hidden_dims": (8,)}).algorithm
+    )
     with pytest.raises(UserError, match=told):
         agent.act(np.zeros(2, np.float32), **given)
 
