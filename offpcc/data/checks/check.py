@@ -22,7 +22,7 @@ from offpcc.data.checks.episodes import (
     are_shuffled,
     length_notices,
 )
-from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant
+from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant, is_one_hot
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
@@ -273,6 +273,10 @@ def _observed(
 ) -> list[Finding]:
     """Check for what never changes, for dark images and for columns of very different scales."""
     found, shape = [*noticed], data.observations.shape[1:]
+    if is_one_hot(data.observations):
+        seen = int((data.observations.max(0) > 0).sum())
+        text = f"observations are one-hot vectors of {shape[0]:,} states; {seen:,} of them occur"
+        return [*found, Finding("observed", OK, text)]
     space = recorded.observation_space
     for key, entry in entries.items():
         name, is_still = f"{key!r}: " if key else "", is_image(entry.shape[1:]) and bool(key) and is_constant(entry)

@@ -63,6 +63,14 @@ def is_constant(numbers: Array) -> bool:
     return all((numbers[rows] == numbers[0]).all() for rows in blocks(numbers))
 
 
+def is_one_hot(observations: Array) -> bool:
+    """Check whether each row is a vector of zeros and a single 1, as a state of Discrete is shown."""
+    if observations.ndim != 2 or observations.shape[1] == 1:
+        return False
+    parts = (observations[rows] for rows in blocks(observations))
+    return all(((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all() for part in parts)
+
+
 MIN_STEPS = 100  # with fewer, the ordinary step size is unknown
 FAR = 6.0  # times the 90th percentile; steps of locomotion, hands and pendulums stay below 5.1, most resets are above
 
@@ -97,11 +105,14 @@ class Motion:
 
     @staticmethod
     def of(data: Dataset) -> Motion | None:
-        """Measure the distances in `data`; None for images, and if there are too few steps or no column moves."""
+        """Measure the distances in `data`; None if there are too few steps, or if distances tell nothing.
+
+        They tell nothing between images, between states that are numbered, and where no column moves.
+        """
         is_inside = np.ones(data.num_steps, np.bool_)
         is_inside[data.stops - 1] = False
         inside = np.flatnonzero(is_inside)
-        if data.observations.ndim > 2 or len(inside) < MIN_STEPS:
+        if data.observations.ndim > 2 or len(inside) < MIN_STEPS or is_one_hot(data.observations):
             return None
         chosen = inside[:: math.ceil(len(inside) / SAMPLE)]
         columns = data.observations.T

@@ -548,6 +548,28 @@ def test_images_are_examined():
     assert examination.spreads[3].highest == 255
 
 
+def test_one_hot_observations_are_states_and_no_distances():
+    random = np.random.default_rng(0)
+    states = random.integers(0, 15, 2_000)
+    given = {
+        "observations": np.eye(16, dtype=np.float32)[states],
+        "actions": random.integers(0, 4, 2_000),
+        "rewards": random.normal(size=2_000),
+        "terminals": np.arange(2_000) % 2 == 1,
+        "timeouts": np.zeros(2_000, bool),
+    }
+    given["observations"][2:4], given["actions"][2:4] = given["observations"][:2], given["actions"][:2]
+    examination = examine_dataset(Dataset.from_arrays(**given))
+    found = {finding.check: finding for finding in examination.findings}
+    assert "order" not in found
+    assert found["observed"].found == "observations are one-hot vectors of 16 states; 15 of them occur"
+    assert found["copies"].level == NOTE and "fine in a task of few states" in found["copies"].remedy
+    assert not [finding for finding in examination.findings if finding.level == WARNING]
+    given["observations"] = 2 * given["observations"]  # no longer one-hot
+    found = {finding.check: finding for finding in examine_dataset(Dataset.from_arrays(**given)).findings}
+    assert {found[name].level for name in ("order", "observed", "copies")} == {WARNING}
+
+
 def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
     data = Dataset.from_arrays(**recorded())
     assert Motion.of(data)
