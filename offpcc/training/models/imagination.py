@@ -142,7 +142,7 @@ class ImaginationOptions(Settings):
             "disagreement" is the root mean variance of the elites' means.
         penalty: number c; the reward falls by c times the uncertainty. "range * x" is x times the data's largest reward
             divided by the largest uncertainty over the data; where rewards are negative on average, the smallest one
-            counts.
+            counts. With a `reward_scale` below 0, recorded rewards are costs: an imagined one rises by as much.
         threshold: uncertainty at which a rollout ends. "max * x" is x times the largest one over the data, and
             "quantile x" a quantile of it.
         ends: "terminal" ends a rollout that passes the threshold as a failure, with `end_reward`; "truncated" leaves
@@ -352,6 +352,7 @@ class Imagination(Callback):
         if options.penalty is not None:
             part = _factor(options.penalty, "range")
             penalty = float(options.penalty) if part is None else part * scale / (spread["1"] or 1.0)
+            penalty = math.copysign(penalty, factor)  # so that the reward in targets falls
         end_reward = worst if options.end_reward is None else options.end_reward
         given = options.uncertainty, penalty, threshold, options.ends, end_reward, options.mean_reward
         self.pessimism = Pessimism(*given)
@@ -380,7 +381,8 @@ class Imagination(Callback):
             last = reward if options.ends == TERMINAL else "a bootstrapped value"
             told = f"they end with {last} where the {what} exceeds {self.pessimism.threshold:.4g}"
         elif self.pessimism.penalty:
-            told = f"the reward falls by {self.pessimism.penalty:.4g} times the {what}"
+            verb = "falls" if self.pessimism.penalty > 0.0 else "rises"
+            told = f"the reward {verb} by {abs(self.pessimism.penalty):.4g} times the {what}"
         else:
             told = "no pessimism"
         where = "trained in the run" if self.trains_model else f"of {self.model.facts['name']}"

@@ -138,6 +138,18 @@ def test_a_penalty_lowers_the_reward():
     np.testing.assert_allclose(table.rewards[table.is_start][:, 0], after[:, 0] - 2.0 * abs(before[:, 0]), atol=1e-5)
 
 
+def test_a_penalty_raises_costs():
+    imagination = played(penalty=2.0)
+    imagination.reward_scale = -1.0  # targets have the rewards with this sign
+    imagination._set_data(imagination.data.rows)
+    imagination.buffer.imagined.clear()
+    imagination.play(ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0), 20, 4)
+    table = steps_of(imagination)
+    before, after = (table.observations[np.flatnonzero(table.is_start) + n, 0] for n in (0, 1))
+    np.testing.assert_allclose(table.rewards[table.is_start, 0], after + 2.0 * np.abs(before), atol=1e-5)
+    assert "the reward rises by 2 times" in imagination.lines()[0]
+
+
 def test_a_threshold_ends_rollouts_as_failures():
     table = steps_of(played(threshold=0.5, length=4))
     unsure = abs(table.observations[np.flatnonzero(table.is_start), 0]) > 0.5
