@@ -148,12 +148,6 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
     ]
 
 
-def is_over(checkpoint: Checkpoint, num_epochs: int) -> bool:
-    """Check whether the run of a checkpoint is finished; with more epochs, one that reached `stop_return` goes on."""
-    loop = checkpoint["loop"]
-    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and num_epochs <= checkpoint["num_epochs"])
-
-
 def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: bool = False) -> list[str]:
     """Load a checkpoint into the parts of a run, and return messages about everything that is not exact.
 

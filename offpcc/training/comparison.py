@@ -24,8 +24,10 @@ from offpcc.utils.paths import shown
 Settings = Mapping[str, str]  # as `plain_values` returns them
 
 CHANGES_LEARNING = "ActorCritic.nonfinite"  # may change what is learned after the resume
+ENDS_EARLY = ("train.stop_return", "train.stop_tests")
 MAY_CHANGE = (
     "train.num_epochs",
+    *ENDS_EARLY,
     "make.timeout",
     "environments.replay_on_resume",
     "environments.ray_address",
@@ -37,7 +39,7 @@ MAY_CHANGE = (
 )
 
 # Ignored, like the settings that a resumed run may change.
-NOT_LEARNED_FROM = ("train.stop_return", "train.stop_tests", "train.num_test_envs")
+NOT_LEARNED_FROM = ("train.num_test_envs",)
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
@@ -56,7 +58,7 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         is_bound: the bindings among the new values.
 
     Returns:
-        Messages about changes that may affect learning from now on.
+        Messages about changes that may affect learning, or the end of the run, from now on.
     """
 
     def order(name: str) -> tuple[bool, bool, str]:
@@ -71,7 +73,7 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         if _is_of_logger(name, old, new):
             continue
         if (known := may_change(short)) is not None:
-            if known == CHANGES_LEARNING and name in new:
+            if known in (CHANGES_LEARNING, *ENDS_EARLY) and name in new:
                 messages.append(f"{short} is {new[name]} from here on")
             continue
         if (name not in old and not _has(is_bound, name)) or (

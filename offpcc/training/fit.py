@@ -22,7 +22,14 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import check_bindings_writable, check_writable, plain_values, results_folder, values
+from offpcc.config.loading import (
+    check_bindings_writable,
+    check_writable,
+    plain_values,
+    results_folder,
+    values,
+    write_plainly,
+)
 from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
@@ -34,7 +41,7 @@ from offpcc.training.analysis.plotting import plot_run
 from offpcc.training.build import arguments_of, build_run, closed_on_failure, read_data, real_part
 from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import Settings, check_unchanged, hash_settings, may_change, with_facts
+from offpcc.training.comparison import ENDS_EARLY, Settings, check_unchanged, hash_settings, may_change, with_facts
 from offpcc.training.evaluation import record_episodes
 from offpcc.training.experiment import Experiment, check_complete
 from offpcc.training.interaction import Interaction
@@ -271,11 +278,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
     check_writable("ReplayBuffer", spec.buffer)
     check_bindings_writable(spec.given)
     checkpoint, faults = read_checkpoint_of_run(folder) if status and resume else (None, [])
-    is_over = (
-        resume
-        and status == "finished"
-        and (checkpoint is None or checkpoints.is_over(checkpoint, planned_epochs(spec, checkpoint)))
-    )
+    is_over = resume and status == "finished" and (checkpoint is None or ended(spec, checkpoint))
     config = checkpoint["config"] if checkpoint else read_config_text(folder.config) if folder.config.is_file() else ""
     has_file = spec.dataset is not None and not isinstance(spec.dataset, Dataset)
     if is_over and has_file and is_known_to_be_same(spec, plain_values(config)):
@@ -318,6 +321,19 @@ def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
             f"give num_epochs {switch_epoch}, and a larger --then_env_steps to continue"
         )
     return spec.num_epochs(switch_epoch)
+
+
+def ended(spec: RunSpec, checkpoint: Checkpoint) -> bool:
+    """Check whether the run of a checkpoint is finished.
+
+    A run that ended early continues if the spec has more epochs, another `stop_return` or another `stop_tests`.
+    """
+    num_epochs, old = planned_epochs(spec, checkpoint), plain_values(checkpoint["config"])
+    asks_for_more = num_epochs > checkpoint["num_epochs"] or any(
+        name in old and old[name] != write_plainly(spec.training[name.removeprefix("train.")]) for name in ENDS_EARLY
+    )
+    loop = checkpoint["loop"]
+    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and not asks_for_more)
 
 
 def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
@@ -538,8 +554,8 @@ def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: boo
         if plan.checkpoint is not None:
             began_with_networks = (spec.init or folder.details().get("init")) is not None
             messages += checkpoints.resume(plan.checkpoint, experiment, began_with_networks)
-            if not checkpoints.is_over(plan.checkpoint, planned_epochs(spec, plan.checkpoint)):
-                loop.stopped = False  # a run that was ended early got more epochs
+            if not ended(spec, plan.checkpoint):
+                loop.stopped = False
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
                 messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")

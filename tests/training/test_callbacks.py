@@ -300,6 +300,18 @@ def test_a_run_says_that_it_reached_its_return(tmp_path):
     assert "ended early, after epoch 2 of 3: the last 2 tests reached train.stop_return, which is -1e+06" in told
 
 
+def test_a_run_that_reached_its_return_continues_exactly_with_another_return(tmp_path):
+    whole, _ = fit_quietly(short_run(tmp_path / "whole", stop_tests=2))
+    folder, _ = fit_quietly(short_run(tmp_path, stop_return=-1e6))
+    assert folder.details()["epochs"] == 1
+    assert "run 1 is finished" in fit_quietly(short_run(tmp_path, stop_return=-1e6), resume=True)[1]
+    _, told = fit_quietly(short_run(tmp_path, stop_return=-1e6, stop_tests=2), resume=True)
+    assert "train.stop_tests is 2 from here on" in told and folder.details()["epochs"] == 2
+    _, told = fit_quietly(short_run(tmp_path, stop_tests=2), resume=True)
+    assert "train.stop_return is None from here on" in told and folder.details()["epochs"] == 3
+    assert_equal_runs(whole.path, folder.path)
+
+
 def test_a_callback_that_raises_costs_no_epoch(tmp_path):
     called = []
 
