@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,8 +88,7 @@ def check_dataset(
         check_picture(output, "--output", "returns.png")
     bindings = loading.load_gin_config(config, gin, modules=modules)
     console, data = Console(), None
-    with ExitStack() as stack:
-        made = stack.enter_context(opened(configured_make(env)())) if env else None
+    with opened(configured_make(env)() if env else None) as made:
         try:
             with download_bar(console) as bar:
                 data = load_unchanged(dataset, DatasetOptions.from_gin(), bar)

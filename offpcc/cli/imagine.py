@@ -6,7 +6,6 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +131,7 @@ def imagine(
 def read_as(dataset: str, env: str | None) -> tuple[OfflineDataset, str | None]:
     """Return recorded data, seen through an environment's wrappers if one is named, and the names of all wrappers."""
     options = DatasetOptions.from_gin()
-    with ExitStack() as stack:
-        made = stack.enter_context(opened(configured_make(env)())) if env else None
+    with opened(configured_make(env)() if env else None) as made:
         with download_bar(Console()) as bar:
             recorded = load_unchanged(dataset, options, bar)
         wrappers = match_states_and_wrappers(recorded, None)[1] if made is None else observation_wrappers(made)

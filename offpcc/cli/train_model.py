@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +47,9 @@ def run_train_model(
     content = unfinished_model(out, resume)
     bindings = loading.load_gin_config(config, gin, modules=modules)
     console, options = Console(), DatasetOptions.from_gin()
-    with ExitStack() as stack:
-        made = stack.enter_context(opened(configured_make(env)())) if env else None
-        with download_bar(console) as bar:
-            part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
-            data = read(dataset, made, options, **part, progress=bar)
+    with opened(configured_make(env)() if env else None) as made, download_bar(console) as bar:
+        part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
+        data = read(dataset, made, options, **part, progress=bar)
     settings = loading.resolve_bindings(DynamicsModel)
     training = ModelTraining.from_gin()
     check_unused_bindings(bindings)

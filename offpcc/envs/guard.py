@@ -33,6 +33,7 @@ from offpcc.utils.spaces import OneHot
 from offpcc.utils.torch_settings import torch_settings_kept
 
 Env = TypeVar("Env", bound=gym.Env[Any, Any])
+MaybeEnv = TypeVar("MaybeEnv", bound=gym.Env[Any, Any] | None)
 RAISED = (Exception, SystemExit, OverdueError)  # by an environment's code, which may also exit
 LARGEST = float(np.finfo(np.float32).max)  # buffers and networks hold float32
 
@@ -255,12 +256,13 @@ def close(env: gym.Env[Any, Any], timeout: float | None = None) -> None:
 
 
 @contextmanager
-def opened(env: Env, timeout: float | None = None) -> Iterator[Env]:
-    """Yield an environment, and `close` it at the end."""
+def opened(env: MaybeEnv, timeout: float | None = None) -> Iterator[MaybeEnv]:
+    """Yield an environment, and `close` it at the end. Without an environment, yield None."""
     try:
         yield env
     finally:
-        close(env, timeout)
+        if env is not None:
+            close(env, timeout)
 
 
 def _explain(error: BaseException, timeout: float) -> tuple[str, str]:

@@ -177,9 +177,7 @@ def read_data(spec: RunSpec) -> OfflineDataset | None:
     """
     if spec.dataset is None:
         return None
-    with contextlib.ExitStack() as stack:
-        example = None if spec.env is None else stack.enter_context(opened(spec.make_env()))
-        bar = stack.enter_context(download_bar())
+    with opened(None if spec.env is None else spec.make_env()) as example, download_bar() as bar:
         fraction, seed, state = spec.dataset_fraction, spec.seed, spec.env_options.state
         given: dict[str, Any] = {"fraction": fraction, "steps": spec.dataset_steps, "seed": seed, "state": state}
         given["memory_limit"] = limit_of_images(spec)

@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -272,8 +272,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     Raises:
         UserError: the data or the environment does not exist, cannot be read or is unsuitable.
     """
-    with for_python(), ExitStack() as stack:
-        made = None if env is None else stack.enter_context(opened(_configured(env)()))
+    with for_python(), opened(None if env is None else _configured(env)()) as made:
         try:
             return examine_dataset(load_unchanged(data, DatasetOptions.from_gin()), env=made)
         except SpoiledData as error:
@@ -323,12 +322,11 @@ def train_model(
     if dataset_steps is not None:
         check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
     path, used = as_path(file, "file"), check_device(device, "device")
-    with for_python(), ExitStack() as stack:
+    with for_python():
         content = unfinished_model(path, resume)
-        make_env = None if env is None else _configured(env)
-        example = None if make_env is None else stack.enter_context(opened(make_env()))
-        part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
-        data = read(dataset, example, DatasetOptions.from_gin(), **part)
+        with opened(None if env is None else _configured(env)()) as example:
+            part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
+            data = read(dataset, example, DatasetOptions.from_gin(), **part)
         settings = loading.resolve_bindings(DynamicsModel, loading.python_numbers(model or {}))
         options = ModelTraining.from_gin(loading.python_numbers(training or {}))
         names = [env if isinstance(env, str) else "", data.recorded_in or "", data.name]
@@ -366,10 +364,10 @@ def check_model(
     check_arguments("check_model", rules_of(check_model), {"dataset_fraction": dataset_fraction, "seed": seed})
     if not isinstance(model, DynamicsModel | str | Path):
         raise UserError(f"check_model.model is {format_value(model)}; it has to be a model, or the file of one")
-    with for_python(), ExitStack() as stack:
+    with for_python():
         used = load_model(as_path(model, "model")) if isinstance(model, str | Path) else model
-        made = None if env is None else stack.enter_context(opened(_configured(env)()))
-        data = read(dataset, made, DatasetOptions.from_gin(), fraction=dataset_fraction, seed=seed)
+        with opened(None if env is None else _configured(env)()) as made:
+            data = read(dataset, made, DatasetOptions.from_gin(), fraction=dataset_fraction, seed=seed)
         return model_quality(used, data.rows, data.action_range)
 
 
@@ -479,8 +477,7 @@ def evaluate_from_data(
     if gamma == 1.0:
         raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
     actor = _actor(agent)
-    with for_python(), ExitStack() as stack:
-        example = None if env is None else stack.enter_context(opened(_configured(env)(shows_state=False)))
+    with for_python(), opened(None if env is None else _configured(env)(shows_state=False)) as example:
         options = replace(DatasetOptions.from_gin(), return_range=None, best_fraction=1.0)
         bounds = actor.action_space
         # For data that have no range of their own.
