@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +63,194 @@ class Setting(NamedTuple):
         return [find_folder(self.options, seed) for seed in self.options.run_id]
 
 
+@dataclass
+class SweepRuns:
+    """The runs of a sweep, in its folder.
+
+    Attributes:
+        plan: what the file asks for.
+        root: the folder of the sweep.
+        settings: the settings, each with its runs.
+        failed: exit codes of the runs that failed, by their names.
+    """
+
+    plan: Sweep
+    root: Path
+    settings: Sequence[Setting]
+    failed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        """The folders of all runs."""
+        return [run for one in self.settings for run in one.runs]
+
+    def name_of(self, run: RunFolder) -> str:
+        """Return the name of a run: its folder below the sweep's."""
+        return str(run.path.relative_to(self.root))
+
+    def read_failed(self) -> None:
+        """Read the exit codes of the runs that failed."""
+        try:
+            found = read_json(self.root / FAILED)
+        except FileNotFoundError:
+            found = {}
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{self.root / FAILED} cannot be read; remove it to train failed runs again") from error
+        names = {self.name_of(run) for run in self.runs}
+        known = found if isinstance(found, dict) else {}
+        self.failed = {name: int(code) for name, code in known.items() if name in names}
+
+    def status(self, run: RunFolder) -> str | None:
+        """Return "finished", "failed", "unfinished", or None for a run that does not exist."""
+        return "failed" if self.name_of(run) in self.failed else run.status()
+
+    def watch(self) -> int:
+        """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
+        console = Console()
+        if not self.root.exists():
+            print(
+                f"there is no sweep in {self.root} yet; if the sweep uses another folder, press Ctrl-C and add "
+                f"--results FOLDER"
+            )
+        if not console.is_terminal:
+            console = Console(width=1_000)  # do not cut lines of a file
+        with Live(console=console, auto_refresh=False) as live:
+            while True:
+                self.read_failed()
+                is_over = not self.waits() and "unfinished" not in map(self.status, self.runs)
+                text = _table(self.rows_so_far(), console.width)
+                live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+                if is_over:
+                    break
+                try:
+                    time.sleep(REFRESHED_AFTER)
+                except signals.Interrupted:
+                    break
+        if not console.is_terminal:
+            console.line()
+        return 0
+
+    def rungs(self) -> Iterator[tuple[Sequence[Setting], int | None]]:
+        """Yield the settings that train next, and up to which epoch; None for their whole number of epochs.
+
+        The best settings of a rung are known once it is trained, so train each before the next one is asked for.
+        """
+        alive, stop, epochs = self.settings, self.plan.stop, self.plan.epochs
+        if stop and epochs:
+            rung = stop.first_epochs
+            while rung < epochs:
+                yield alive, rung
+                alive, rung = _best(alive, rung, stop.factor), rung * stop.factor
+        yield alive, None
+
+    def todo(self, alive: Sequence[Setting], limit: int | None) -> list[tuple[str, dict[str, Any]]]:
+        """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one.
+
+        A run is left out if it needs more new epochs than are left.
+        """
+        runs, left = [], self.epochs_left()
+        for one in alive:
+            for run in one.runs:
+                name, epochs = self.name_of(run), limit or one.epochs
+                if name in self.failed or _reached(run, one.epochs) >= epochs:
+                    continue
+                planned = _planned(run)
+                if (more := max(epochs - planned, 0)) <= left:
+                    left -= more
+                    epochs = max(epochs, planned)  # a run is not resumed with fewer epochs
+                    gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
+                    options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
+                    if not run.config.exists():  # named, so that the run proposes no settings that the file lacks
+                        options = replace(options, config=options.config or str(default_config(options)[0]))
+                    runs.append((name, {"group": self.root.name, "cwd": str(Path.cwd()), **vars(options)}))
+        return runs
+
+    def waits(self) -> bool:
+        """Check whether a run still needs training."""
+        return any(self.todo(alive, limit) for alive, limit in self.rungs())
+
+    def epochs_left(self) -> float:
+        """Return the epochs that are left. A run that has begun counts whole, so a killed sweep goes on alike."""
+        if self.plan.total_epochs is None:
+            return math.inf
+        return self.plan.total_epochs - sum(map(_planned, self.runs))
+
+    def train(
+        self, runs: Sequence[tuple[str, dict[str, Any]]], jobs: int, on_ray: bool, deadline: float | None
+    ) -> None:
+        """Train runs, and write the table whenever one has ended."""
+
+        def ended(name: str, code: int) -> None:
+            if code and code not in STOPPED:
+                self.failed[name] = code
+            self.write()
+            run = RunFolder.at(self.root / name)
+            epochs, last = _num_epochs(run), _return_at(run, math.inf)
+            score = "" if math.isnan(last) else f", last test return {format_return(last)}"
+            try:
+                print(f"{name}: {self.status(run) or 'not started'}, {counted(epochs, 'epoch')}{score}", flush=True)
+            except OSError:  # nobody reads it any more; the runs go on
+                drop_output()
+
+        self.write()
+        try:
+            if on_ray:
+                run_on_ray(train_run, runs, ended, deadline)
+            else:
+                run_in_processes(train_run, runs, jobs, ended, deadline, "the same command with --retry continues")
+        except signals.Interrupted as stop:
+            self.write()
+            stop.message += "; the same command continues the sweep"
+            raise
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping.
+
+        A run that reached `train.stop_return` counts with all epochs of its setting.
+        """
+        ranked = list[tuple[Any, dict[str, Any]]]()
+        for one in self.settings:
+            states = {run.run_id: self.status(run) for run in one.runs}
+            over = [run for run in one.runs if states[run.run_id] == "finished"]
+            values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
+            bad = [seed for seed, state in states.items() if state == "failed"]
+            epochs = min(map(_epochs_of, over), default=0)
+            counted = min((_reached(run, one.epochs) for run in over), default=0)
+            is_short = counted < one.epochs and any(_planned(run) < one.epochs for run in over)
+            status = "new" if not any(states.values()) else "unfinished"
+            if len(over) == len(states):
+                status = "stopped early" if is_short else "finished"
+            mean, std = float(np.mean(values)) if values else None, float(np.std(values)) if values[1:] else None
+            told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
+            row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
+            key = one.task, mean is None, -counted, -(mean or 0.0)
+            ranked.append((key, dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True))))
+        rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+        tasks = [one["task"] for one in rows]
+        for number, line in enumerate(rows):
+            line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
+        return rows
+
+    def rows_so_far(self) -> list[dict[str, Any]]:
+        """Return `rows`, with how far the runs of unfinished settings are as their status."""
+        rows, places = self.rows(), {str(one.runs[0].siblings): one for one in self.settings}
+        for row in rows:
+            if row["status"] == "unfinished":
+                row["status"] = _state_of(places[row["folder"]])
+        return rows
+
+    def write(self) -> None:
+        """Write the failed runs, and the table as text, CSV and JSON, into the sweep's folder."""
+        rows, stream = self.rows(), io.StringIO()
+        table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        write_text(self.root / "summary.csv", stream.getvalue())
+        write_text(self.root / "summary.txt", f"{_table(rows)}\n")
+        write_json(self.root / "summary.json", rows)
+        write_json(self.root / FAILED, self.failed)
+
+
 def run_sweep(
     file: Path,
     jobs: int,
@@ -92,21 +280,23 @@ def run_sweep(
         words = "with --address, where as many runs train at a time as the cluster has cores"
         refuse_options(words, {"jobs": None if jobs == 1 else jobs})
         common["device"] = "cpu"  # this machine may have no GPU; it trains nothing
-    settings = _settings(plan, root, TrainOptions("", **common))
+    sweep = SweepRuns(plan, root, _settings(plan, root, TrainOptions("", **common)))
     if watch:
         idle = {"retry": retry, "dry_run": dry_run, "verbose": verbose}
         refuse_options("with --watch, which trains nothing", idle)
-        return _watch(plan, settings, root)
+        return sweep.watch()
     if dry_run:
         refuse_options("with --dry_run, which trains nothing", {"retry": retry, "verbose": verbose})
-    _check_parts(settings)
-    failed = _read_failed(root, settings)
+    _check_parts(sweep.settings)
+    sweep.read_failed()
+    if retry:
+        sweep.failed.clear()
     if dry_run:
-        for run in (run for one in settings for run in one.runs):
-            print(f"{run.path}: {_status(run, root, failed) or 'new'}")
-        print(_table(_rows_so_far(settings, root, failed)))
+        for run in sweep.runs:
+            print(f"{run.path}: {sweep.status(run) or 'new'}")
+        print(_table(sweep.rows_so_far()))
         return 0
-    is_on_ray = address is not None and _waits(plan, settings, root, {} if retry else failed)
+    is_on_ray = address is not None and sweep.waits()
     cluster = connected(address) if is_on_ray and address else nullcontext()  # before anything is written
     explained = explain_disk_errors(root, "and run the same command again", "")
     with cluster, explained, closing(FolderLock(root)) as lock:
@@ -115,27 +305,24 @@ def run_sweep(
             lock.take()
         except FolderInUseError as error:
             raise UserError(f"another sweep uses {root}; wait until it ends, or stop it") from error
-        if retry:
-            failed.clear()
         print(f"to see the table of {root} live, call this beside it:\n  {_watching(plan, common['results'])}")
         if not verbose:
             print(f"each run writes its output to {OUTPUT} in its folder; --verbose prints it here instead")
         try:
-            for alive, limit in _rungs(plan, settings):
-                runs = _todo(alive, limit, root, failed, _left(plan, settings))
-                runs = [(name, {**given, "verbose": verbose}) for name, given in runs]
+            for alive, limit in sweep.rungs():
+                runs = [(name, {**given, "verbose": verbose}) for name, given in sweep.todo(alive, limit)]
                 if address is not None:
                     runs = [(name, {**given, "device": device or "cpu"}) for name, given in runs]
-                _train(runs, settings, root, failed, jobs, is_on_ray, deadline)
+                sweep.train(runs, jobs, is_on_ray, deadline)
         except OutOfTimeError as spent:
-            _write(root, settings, failed)
+            sweep.write()
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command continues the sweep")
-    print(_table(_rows(settings, root, failed)))
+    print(_table(sweep.rows()))
     print(f"{root / 'summary.csv'} and summary.json have this table")
-    news = [str(run.path.relative_to(root)) for one in settings for run in one.runs if run.status() is None]
+    news = [sweep.name_of(run) for run in sweep.runs if run.status() is None]
     if news and plan.total_epochs is not None:
         print(f"not started, because of the {plan.total_epochs:,} total_epochs of [stop]: {cut(news, ', ')}")
-    if failed:
+    if failed := sweep.failed:
         print_to_stderr(
             f"{len(failed)} run{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; to train them again, add --retry"
         )
@@ -146,48 +333,6 @@ def _watching(plan: Sweep, results: Path | str | None) -> str:
     """Return the command that shows the table of a sweep."""
     where = results or os.environ.get("OFFPCC_RESULTS")  # another terminal may not have the variable
     return shlex.join([*program(), "sweep", str(plan.file), *(["--results", str(where)] if where else []), "--watch"])
-
-
-def _watch(plan: Sweep, settings: Sequence[Setting], root: Path) -> int:
-    """Show the table, and draw it again until all runs have ended or the user stops it. Nothing is written."""
-    console = Console()
-    if not root.exists():
-        print(
-            f"there is no sweep in {root} yet; if the sweep uses another folder, press Ctrl-C and add --results FOLDER"
-        )
-    if not console.is_terminal:
-        console = Console(width=1_000)  # do not cut lines of a file
-    with Live(console=console, auto_refresh=False) as live:
-        while True:
-            failed = _read_failed(root, settings)
-            rows = _rows_so_far(settings, root, failed)
-            waits = _waits(plan, settings, root, failed)
-            states = [_status(run, root, failed) for one in settings for run in one.runs]
-            is_over = not waits and "unfinished" not in states
-            text = _table(rows, console.width)
-            live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-            if is_over:
-                break
-            try:
-                time.sleep(REFRESHED_AFTER)
-            except signals.Interrupted:
-                break
-    if not console.is_terminal:
-        console.line()
-    return 0
-
-
-def _rungs(plan: Sweep, settings: Sequence[Setting]) -> Iterator[tuple[Sequence[Setting], int | None]]:
-    """Yield the settings that train next, and up to which epoch; None for their whole number of epochs.
-
-    The best settings of a rung are known once it is trained, so train each before the next one is asked for.
-    """
-    if plan.stop and plan.epochs:
-        rung = plan.stop.first_epochs
-        while rung < plan.epochs:
-            yield settings, rung
-            settings, rung = _best(settings, rung, plan.stop.factor), rung * plan.stop.factor
-    yield settings, None
 
 
 def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
@@ -268,81 +413,6 @@ def _check_parts(settings: Sequence[Setting]) -> None:
             planned.experiment.close()
 
 
-def _todo(
-    alive: Sequence[Setting], limit: int | None, root: Path, failed: Mapping[str, int], left: float
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return name and arguments of the runs that need training up to a number of epochs; None for their whole one.
-
-    A run is left out if it needs more new epochs than are left.
-    """
-    runs = []
-    for one in alive:
-        for run in one.runs:
-            name, epochs = str(run.path.relative_to(root)), limit or one.epochs
-            if name in failed or _reached(run, one.epochs) >= epochs:
-                continue
-            planned = _planned(run)
-            if (more := max(epochs - planned, 0)) <= left:
-                left -= more
-                epochs = max(epochs, planned)  # a run is not resumed with fewer epochs
-                gin = [text for text in one.options.gin if not text.startswith(f"{EPOCHS}=")]
-                options = replace(one.options, run_id=(run.run_id,), gin=(*gin, f"{EPOCHS}={epochs}"))
-                if not run.config.exists():  # named, so that the run proposes no settings that the file does not have
-                    options = replace(options, config=options.config or str(default_config(options)[0]))
-                runs.append((name, {"group": root.name, "cwd": str(Path.cwd()), **vars(options)}))
-    return runs
-
-
-def _waits(plan: Sweep, settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> bool:
-    """Check whether a run still needs training."""
-    left = _left(plan, settings)
-    return any(_todo(alive, limit, root, failed, left) for alive, limit in _rungs(plan, settings))
-
-
-def _left(plan: Sweep, settings: Sequence[Setting]) -> float:
-    """Return the epochs that are left. A run that has begun counts whole, so a sweep that was killed goes on alike."""
-    if plan.total_epochs is None:
-        return math.inf
-    return plan.total_epochs - sum(_planned(run) for one in settings for run in one.runs)
-
-
-def _train(
-    runs: Sequence[tuple[str, dict[str, Any]]],
-    settings: Sequence[Setting],
-    root: Path,
-    failed: dict[str, int],
-    jobs: int,
-    on_ray: bool,
-    deadline: float | None,
-) -> None:
-    """Train runs, and write the table whenever one has ended."""
-
-    def ended(name: str, code: int) -> None:
-        if code and code not in STOPPED:
-            failed[name] = code
-        _write(root, settings, failed)
-        run = RunFolder.at(root / name)
-        epochs, last = _num_epochs(run), _return_at(run, math.inf)
-        score = "" if math.isnan(last) else f", last test return {format_return(last)}"
-        try:
-            print(
-                f"{name}: {_status(run, root, failed) or 'not started'}, {counted(epochs, 'epoch')}{score}", flush=True
-            )
-        except OSError:  # nobody reads it any more; the runs go on
-            drop_output()
-
-    _write(root, settings, failed)
-    try:
-        if on_ray:
-            run_on_ray(train_run, runs, ended, deadline)
-        else:
-            run_in_processes(train_run, runs, jobs, ended, deadline, "the same command with --retry continues")
-    except signals.Interrupted as stop:
-        _write(root, settings, failed)
-        stop.message += "; the same command continues the sweep"
-        raise
-
-
 def train_run(group: str, cwd: str, verbose: bool = False, **given: Any) -> int:
     """Train one run of a sweep, from the start or from its checkpoint; return the exit code.
 
@@ -400,11 +470,6 @@ def _planned(run: RunFolder) -> int:
     return int(known) if known.isdecimal() else 0
 
 
-def _status(run: RunFolder, root: Path, failed: Mapping[str, int]) -> str | None:
-    """Return "finished", "failed", "unfinished", or None for a run that does not exist."""
-    return "failed" if str(run.path.relative_to(root)) in failed else run.status()
-
-
 def _return_at(run: RunFolder, epochs: float) -> float:
     """Return the mean return of the last test up to an epoch; NaN if there is none."""
     if not run.progress.is_file():
@@ -443,44 +508,6 @@ def _best(settings: Sequence[Setting], epochs: int, factor: int) -> list[Setting
     return kept
 
 
-def _rows(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the ranked table: settings with more epochs first, which only differ with a rule for stopping.
-
-    A run that reached `train.stop_return` counts with all epochs of its setting.
-    """
-    ranked = list[tuple[Any, dict[str, Any]]]()
-    for one in settings:
-        states = {run.run_id: _status(run, root, failed) for run in one.runs}
-        over = [run for run in one.runs if states[run.run_id] == "finished"]
-        values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
-        bad = [seed for seed, state in states.items() if state == "failed"]
-        epochs = min(map(_epochs_of, over), default=0)
-        counted = min((_reached(run, one.epochs) for run in over), default=0)
-        is_short = counted < one.epochs and any(_planned(run) < one.epochs for run in over)
-        status = "new" if not any(states.values()) else "unfinished"
-        if len(over) == len(states):
-            status = "stopped early" if is_short else "finished"
-        mean, std = float(np.mean(values)) if values else None, float(np.std(values)) if values[1:] else None
-        told = f"failed: seed {' '.join(map(str, bad))}" if bad else status
-        row = (None, one.task, one.options.algo, one.point.text, mean, std, len(values), epochs, told)
-        key = one.task, mean is None, -counted, -(mean or 0.0)
-        ranked.append((key, dict(zip(COLUMNS, (*row, str(one.runs[0].siblings)), strict=True))))
-    rows = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
-    tasks = [one["task"] for one in rows]
-    for number, line in enumerate(rows):
-        line["rank"] = number - tasks.index(line["task"]) + 1 if line["return"] is not None else None
-    return rows
-
-
-def _rows_so_far(settings: Sequence[Setting], root: Path, failed: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return `_rows`, with how far the runs of unfinished settings are as their status."""
-    rows, places = _rows(settings, root, failed), {str(one.runs[0].siblings): one for one in settings}
-    for row in rows:
-        if row["status"] == "unfinished":
-            row["status"] = _state_of(places[row["folder"]])
-    return rows
-
-
 def _table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
     """Return the rows as text with aligned columns, without the folders.
 
@@ -506,27 +533,3 @@ def _table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _write(root: Path, settings: Sequence[Setting], failed: Mapping[str, int]) -> None:
-    """Write the failed runs, and the table as text, CSV and JSON, into the sweep's folder."""
-    rows, stream = _rows(settings, root, failed), io.StringIO()
-    table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    write_text(root / "summary.csv", stream.getvalue())
-    write_text(root / "summary.txt", f"{_table(rows)}\n")
-    write_json(root / "summary.json", rows)
-    write_json(root / FAILED, failed)
-
-
-def _read_failed(root: Path, settings: Sequence[Setting]) -> dict[str, int]:
-    """Return the exit codes of the runs of these settings that failed, by their folders below the sweep's."""
-    try:
-        found = read_json(root / FAILED)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{root / FAILED} cannot be read; remove it to train failed runs again") from error
-    names = {str(run.path.relative_to(root)) for one in settings for run in one.runs}
-    return {name: int(code) for name, code in found.items() if name in names} if isinstance(found, dict) else {}

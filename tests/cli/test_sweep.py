@@ -238,8 +238,8 @@ def test_a_killed_run_gets_the_remedy_of_the_sweep(tmp_path, monkeypatch, capfd)
     """A sweep has no --resume."""
     given = []
     monkeypatch.setattr(sweeps, "run_in_processes", lambda *arguments: given.append(arguments[-1]))
-    monkeypatch.setattr(sweeps, "_write", lambda *arguments: None)
-    sweeps._train([], [], tmp_path, {}, 1, None, None)
+    monkeypatch.setattr(sweeps.SweepRuns, "write", lambda self: None)
+    sweeps.SweepRuns(None, tmp_path, []).train([], 1, False, None)
     assert given == ["the same command with --retry continues"]
 
 
@@ -603,8 +603,8 @@ def test_the_tables_of_watch_and_dry_run_show_how_far_runs_are_and_ends_with_the
         raise signals.Interrupted(signal.SIGINT)
 
     monkeypatch.setattr(sweeps, "time", SimpleNamespace(monotonic=time.monotonic, sleep=stop))
-    finished = sweeps._status
-    monkeypatch.setattr(sweeps, "_status", lambda run, *rest: finished(run, *rest) and "unfinished")
+    finished = sweeps.SweepRuns.status
+    monkeypatch.setattr(sweeps.SweepRuns, "status", lambda self, run: finished(self, run) and "unfinished")
     for words in (["--watch"], ["--dry_run"]):
         code, out, err = launch("sweep", "s.toml", *words)
         assert code == 0 and "epoch 2 of 5: -" in out, err
