@@ -201,7 +201,7 @@ class Optimizer:
             group.step(self.num_updates if num_updates is None else num_updates, found_inf)
         self.num_updates += 1
 
-    def restart(self, keep_moments: bool = True) -> None:
+    def restart(self, keep_moments: bool) -> None:
         """Start the schedules anew, as before the first step; without `keep_moments`, Adam's moments, too."""
         self.num_before = self.num_before + self.num_updates if keep_moments else 0
         self.num_updates = 0

@@ -154,7 +154,7 @@ def load_agent(
     modules: Sequence[str],
     device: str | None,
     threads: int,
-    gin: Sequence[str] = (),
+    gin: Sequence[str],
 ) -> tuple[ActorCritic, str, dict[str, Any]]:
     """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
 

@@ -39,7 +39,7 @@ def run_on_ray(
     function: Callable[..., int],
     runs: Sequence[tuple[str, dict[str, Any]]],
     ended: Ended,
-    deadline: float | None = None,
+    deadline: float | None,
 ) -> None:
     """Call a function for each run, each as a task of the `connected` cluster, as `run_in_processes` does on a machine.
 

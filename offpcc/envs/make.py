@@ -126,7 +126,7 @@ def _given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def options_without_env(given: Mapping[str, Any] | None = None) -> EnvOptions:
+def options_without_env(given: Mapping[str, Any] | None) -> EnvOptions:
     """Return ``make.state``, for recorded data without an environment; other arguments of `make` stay unused."""
     for name, value in (given or {}).items():
         if name in ENV_SETTINGS and name != "state":

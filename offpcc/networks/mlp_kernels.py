@@ -151,7 +151,7 @@ def perceptrons(x: Tensor, parameters: Sequence[Tensor], has_norm: bool = False)
     return y
 
 
-def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Tensor | None = None) -> Tensor:
+def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Tensor | None) -> Tensor:
     """Run the MLPs `members` (N,), by default all, on x (N, M, in) -> (N, M, out) on a CPU, without gradients."""
     weights, biases = parameters[::2], parameters[1::2]
     rows_at_once = min(rows_of_block(weight.shape[2] for weight in weights), x.shape[1])

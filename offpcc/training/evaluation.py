@@ -214,7 +214,7 @@ def _in_words(bound: np.ndarray) -> str:
 
 
 def endless_episodes(
-    algorithm: ActorCritic, make_env: MakeAnyEnv, seed: int, longest_episode: int = LONGEST_EPISODE, shows: bool = False
+    algorithm: ActorCritic, make_env: MakeAnyEnv, seed: int, longest_episode: int, shows: bool
 ) -> Iterator[EpisodeResult]:
     """Play one episode after another, in a window if `shows`, and yield each result."""
     with closing(guarded(open_environment(make_env, algorithm, "human" if shows else None))) as env:
@@ -227,8 +227,8 @@ def record_episodes(
     make_env: MakeAnyEnv,
     num_episodes: int,
     folder: Path,
-    name: str = "episode",
-    longest_episode: int = LONGEST_EPISODE,
+    name: str,
+    longest_episode: int,
 ) -> tuple[list[EpisodeResult], list[Path]]:
     """Record episodes as MP4 files `folder/<name>_<number>.mp4`. Return the results and the files."""
     results: list[EpisodeResult] = []

@@ -228,9 +228,7 @@ def _percent(part: float) -> str:
     return f"{part:.0%}" if part >= 0.1 else f"{100.0 * part:.2g}%"
 
 
-def advise(
-    data: Dataset, action_bounds: Range | None = None, num_hidden: int = 0, sees_images: bool = False
-) -> list[Finding]:
+def advise(data: Dataset, action_bounds: Range | None, num_hidden: int, sees_images: bool) -> list[Finding]:
     """Return findings about the properties, and the recommendation as the last one.
 
     Args:

@@ -59,8 +59,8 @@ def last_steps(
     truncations: Array,
     next_observations: Column | None,
     name: str,
-    is_sure: bool = False,
-    num_bytes: int = 0,
+    is_sure: bool,
+    num_bytes: int,
 ) -> LastSteps:
     """Return the last steps of all episodes. Sets `truncations` in place where `next_observations` jump.
 
@@ -95,19 +95,19 @@ def last_steps(
     return last
 
 
-def find_jumps(observations: Array, terminations: Array, column: Column, name: str, num_bytes: int = 0) -> Array:
+def find_jumps(observations: Array, terminations: Array, column: Column, name: str, num_bytes: int) -> Array:
     """Return the steps inside episodes whose next observation is not the following observation."""
     return _read_last(column, observations, terminations, name, num_bytes)[1]
 
 
-def shows_ends(last: LastSteps, observations: Array, num_bytes: int = 0) -> bool:
+def shows_ends(last: LastSteps, observations: Array, num_bytes: int) -> bool:
     """Check whether `next_observations` were read before resets, so that they jump wherever an episode was cut."""
     episodes = np.arange(len(last.stops) - 1)
     return bool(_lead_elsewhere(last, observations, episodes, episodes, num_bytes).any())
 
 
 def without_resets(
-    last: LastSteps, observations: Array, terminated: Array, truncated: Array, num_bytes: int = 0
+    last: LastSteps, observations: Array, terminated: Array, truncated: Array, num_bytes: int
 ) -> LastSteps:
     """Return last steps without transitions across a reset, for recorders that may read after the reset.
 

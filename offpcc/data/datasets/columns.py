@@ -81,7 +81,7 @@ def name_unread(columns: Mapping[str, Column], found: Iterable[str]) -> str:
     return "; ".join(f"the array {name} is not read: if it is a column, rename it to {ours}" for name, ours in unread)
 
 
-def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str] = ()) -> dict[str, Column]:
+def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str]) -> dict[str, Column]:
     """Return the known columns, with D4RL's names replaced by ours; a message also lists the names `found`."""
     named = dict(columns)
     for ours, theirs in OTHER_NAMES.items():
@@ -167,7 +167,7 @@ def bytes_of_ends(observations: Column, num_episodes: int) -> int:
     return num_episodes * (one + BYTES_PER_EPISODE)
 
 
-def bytes_needed(columns: Mapping[str, Column], memory_limit: int | None = None) -> int:
+def bytes_needed(columns: Mapping[str, Column], memory_limit: int | None) -> int:
     """Return the bytes that reading the columns needs in addition: the resulting arrays and temporary blocks.
 
     Images that exceed `memory_limit` are not included, because they are in a file. The last observations of episodes
@@ -198,7 +198,7 @@ def blocks(column: Column) -> Iterator[slice]:
         yield slice(start, min(start + rows, column.shape[0]))
 
 
-def dtype_in_memory(column: Column, is_observed: bool = False) -> np.dtype[Any]:
+def dtype_in_memory(column: Column, is_observed: bool) -> np.dtype[Any]:
     """Return the dtype of a column in memory: uint8 for images and packed Dict observations, else float32."""
     is_packed = hasattr(column, "space")  # Dict observations
     keeps_bytes = is_observed and column.dtype == np.uint8 and (len(column.shape) > 2 or is_packed)

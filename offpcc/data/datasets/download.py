@@ -160,7 +160,7 @@ def download(
 TRIES = 3  # connections in a row that bring nothing
 
 
-def download_resumed(url: str, target: Path, progress: Progress | None = None) -> None:
+def download_resumed(url: str, target: Path, progress: Progress) -> None:
     """Download a large file. What came is kept in a file ``NAME.part``, at which a later call goes on.
 
     Args:
@@ -194,7 +194,7 @@ def download_resumed(url: str, target: Path, progress: Progress | None = None) -
             )
 
 
-def _continue(url: str, part: Path, start: int, progress: Progress | None) -> bool:
+def _continue(url: str, part: Path, start: int, progress: Progress) -> bool:
     """Fetch what follows the first `start` bytes of a file; return whether it is now whole."""
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
     with urllib.request.urlopen(request, timeout=PATIENCE) as response:
@@ -207,8 +207,7 @@ def _continue(url: str, part: Path, start: int, progress: Progress | None) -> bo
                 signals.poll()
                 file.write(block)
                 came += len(block)
-                if progress:
-                    progress(came, size)
+                progress(came, size)
     return size is None or came == size
 
 

@@ -116,9 +116,7 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
     return found
 
 
-def plot_grid(
-    folders: Sequence[Path], file: Path, *, metric: str = RETURN, average: int = 1, final: bool = False
-) -> list[Summary]:
+def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int, final: bool) -> list[Summary]:
     """Plot groups of runs in a grid: a row for each environment, a column for each dataset, one legend for all.
 
     Returns are D4RL's scores in panels where all runs have these; with changed rewards, a run has none. A line has a

@@ -106,7 +106,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Ran
     )  # fmt: skip
 
 
-def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> None:
+def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_range: Range | None) -> None:
     """Raise if a model cannot read some data.
 
     Args:
