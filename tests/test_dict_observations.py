@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from exact_resume import assert_resumes_exactly
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,6 @@ from offpcc.envs.make import UnsuitableEnvironment, make
 from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, ObservationNoise
 from offpcc.networks import Convolutional, InputShape, Recurrent
 from offpcc.networks.encoders import Inputs
-from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
@@ -352,14 +352,7 @@ def test_a_run_resumes_exactly_and_its_actor_acts_alike(algo, tmp_path):
         loading.load_gin_config(None, [*bindings, f"{buffer}.batch_size = 4"])
         return RunSpec.make(dict_task.NAME, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
 
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fit(spec(3), whole, announce=lambda text: None)
-    fit(spec(1), parts, announce=lambda text: None)
-    fit(spec(3), parts, resume=True, announce=lambda text: None)
-    for name in ("actor_last.pt", "actor_best.pt"):
-        assert (whole / name).read_bytes() == (parts / name).read_bytes()
-    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
-    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+    whole = assert_resumes_exactly(spec, tmp_path)
 
     env = gymnasium.make(dict_task.NAME)
     agent, again = offpcc.Agent.load(whole / "actor_last.pt"), load_actor(whole / "actor_last.pt")
@@ -379,14 +372,7 @@ def test_a_run_from_data_resumes_exactly(tmp_path):
         loading.load_gin_config(None, [*bindings, "RecurrentReplayBuffer.batch_size = 4"])
         return RunSpec.make(dict_task.NAME, "crcql", dataset=data, seed=2, algorithm={"hidden_dims": (16, 16)})
 
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fit(spec(3), whole, announce=lambda text: None)
-    fit(spec(1), parts, announce=lambda text: None)
-    fit(spec(3), parts, resume=True, announce=lambda text: None)
-    for name in ("actor_last.pt", "actor_best.pt"):
-        assert (whole / name).read_bytes() == (parts / name).read_bytes()
-    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
-    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+    assert_resumes_exactly(spec, tmp_path)
 
 
 def test_an_agent_of_arrays_refuses_a_dict():

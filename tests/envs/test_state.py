@@ -7,6 +7,7 @@ import gymnasium
 import h5py
 import numpy as np
 import pytest
+from exact_resume import assert_resumes_exactly
 from gymnasium import spaces
 
 import offpcc
@@ -17,7 +18,6 @@ from offpcc.data.checks.env_fit import fits
 from offpcc.data.offline import read
 from offpcc.envs.make import UnsuitableEnvironment, make
 from offpcc.envs.wrappers import Flicker, KeepIndices, PackedStateObservation, StateObservation, WithoutState
-from offpcc.training.fit import fit
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import OK
@@ -273,14 +273,7 @@ def test_a_run_resumes_exactly_and_its_actor_needs_no_state(algo, tmp_path):
         loading.load_gin_config(None, ['make.state = "info"', *(SMALL if algo == "rsac" else []), *bindings])
         return RunSpec.make(PENDULUM, algo, seed=2, algorithm={"hidden_dims": (16, 16)})
 
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    fit(spec(3), whole, announce=lambda text: None)
-    fit(spec(1), parts, announce=lambda text: None)
-    fit(spec(3), parts, resume=True, announce=lambda text: None)
-    for name in ("actor_last.pt", "actor_best.pt"):
-        assert (whole / name).read_bytes() == (parts / name).read_bytes()
-    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
-    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+    whole = assert_resumes_exactly(spec, tmp_path)
     actor = load_actor(whole / "actor_best.pt")
     assert actor.space_shape == (2,) and actor.privileged is None
     run = offpcc.load_run(whole)
