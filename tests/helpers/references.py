@@ -310,3 +310,16 @@ def gradients(loss, parameters):
 
 def assert_same(ours, expected):
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-10)
+
+
+def assert_same_losses(agent, batch, references):
+    """Compare the losses of an agent, and their gradients, with references by name."""
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    for name, expected in references.items():
+        loss = getattr(agent, f"{name}_loss")(h, batch)
+        loss = loss[0] if isinstance(loss, tuple) else loss
+        assert_same(loss, expected)
+        own = getattr(agent, f"{name}_optimizer").parameters
+        assert_same(gradients(loss, own), gradients(expected, own))
+        assert any(g.abs().max() > 1e-7 for g in gradients(loss, own))
