@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.command import command
 from offpcc.algorithms.agent import BEST, load_actor
-from offpcc.cli.zoo import FACTS, ZOO, entries, write_facts
+from offpcc.cli.zoo import FACTS, ZOO, entries
 from offpcc.config import loading
 from offpcc.training.evaluation import SHOWN_SEED, evaluate_actor, open_environment, run_episodes
 from offpcc.training.export import export
@@ -32,7 +32,7 @@ from offpcc.training.results import load_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import read_json
+from offpcc.utils.files import read_json, sha256
 
 EPISODES = 100
 FRAMES = 8  # in the picture
@@ -135,6 +135,18 @@ def renew(folder: Path) -> None:
         done = export(folder, env=env, units=UNITS.get(facts["env"]))
     write_facts(folder, facts)
     print(f"{done.file}: actions in [-1, 1] differ by at most {done.difference:.1e}")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of an agent except its facts."""
+    files = (file for file in sorted(folder.iterdir()) if file.name != FACTS)
+    return {file.name: sha256(file) for file in files}
+
+
+def write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    """Write the facts of an agent, with the digests of its files."""
+    content = {**facts, "files": digests(folder)}
+    (folder / FACTS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def write_strip(file: Path, frames: list[Any]) -> None:

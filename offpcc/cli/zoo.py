@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -112,15 +111,3 @@ def play_zoo_agent(name: str, out: Path | None, episodes: int) -> None:
     print(f"{name}: {facts['algo']} in {facts['env']}, {facts['steps']:,} steps of training")
     env, in_window = facts["env"], out is None
     show_episodes(actor, configured_make(env), env, episodes, episode_options(), out or Path(), in_window, name)
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file of an agent except its facts."""
-    files = (file for file in sorted(folder.iterdir()) if file.name != FACTS)
-    return {file.name: sha256(file) for file in files}
-
-
-def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write the facts of an agent, with the digests of its files."""
-    content = {**facts, "files": digests(folder)}
-    (folder / FACTS).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

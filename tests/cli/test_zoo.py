@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import offpcc
+from benchmarks.zoo import digests
 from offpcc.cli import zoo
 from offpcc.cli.main import main
 
@@ -33,7 +34,7 @@ def test_the_entries_are_small():
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_an_entry_is_whole(name):
     entry, facts = zoo.find_zoo_agent(name)
-    assert facts["files"] == zoo.digests(entry)
+    assert facts["files"] == digests(entry)
     assert {"actor_best.pt", "actor_best.onnx", "actor_best.json", "config.gin", "picture.png"} <= {*facts["files"]}
     contract = json.loads((entry / "actor_best.json").read_text())
     assert (contract["env"], contract["sha256"]) == (facts["env"], facts["files"]["actor_best.onnx"])
@@ -52,7 +53,7 @@ def test_a_contract_has_all_fields_of_a_fresh_export(name, tmp_path):
     assert {*contract} - {*fresh} == of_env - (set() if hides else {"wrappers"})
     file_facts = ("file", "sha256", "verified")
     assert {**fresh, **{key: contract[key] for key in file_facts}} == {key: contract[key] for key in fresh}
-    assert contract["config_sha256"] == zoo.digests(ENTRIES[name])["config.gin"]
+    assert contract["config_sha256"] == digests(ENTRIES[name])["config.gin"]
     has_images = "uint8" in contract["observation_space"]
     assert {*contract["units"]} == ({"action"} if has_images else {"observation", "action"})
 
