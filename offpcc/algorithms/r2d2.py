@@ -10,11 +10,11 @@ It is DQN with memory and rescaled values. Its other parts are options that othe
 Differs from the paper:
 
 - The memory starts each burn-in from its initial state. The paper stores the states of acting with the data.
-- Environments step and networks learn in turn, in one process; the paper has 256 actors beside one learner.
+- By default, environments step and networks learn in turn, in one process. The paper has 256 actors and one learner.
 - The loss is Huber's with threshold 1, as in DQN. In the paper, it is the squared error.
 - The target is a Polyak average, unless ``polyak = 0`` and `target_update_interval` copy the networks.
-- Sequences begin until the end of an episode, and those that reach beyond it are shorter. The paper shifts the last
-  one to the left.
+- Sequences begin every `period` steps, up to the end of an episode; the last ones are shorter. The paper shifts the
+  last one to the left, so that it ends with the episode.
 - New sequences have the largest priority so far. The paper's actors compute their errors.
 """
 

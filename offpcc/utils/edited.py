@@ -62,7 +62,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.concat": "c124061cbeab6c3d",
     "networks.cells.gru": "d34e80b45df3bd30",
     "networks.cells.linear": "f57f6bdae0750828",
-    "networks.cells.lru": "dd3ffb6c2bb09fd2",
+    "networks.cells.lru": "7427fd699c36bbcf",
     "networks.cells.mingru": "452766eb3343793f",
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "afe1cceadf6dac06",

@@ -41,7 +41,8 @@ class LRU(Blocks):
         hidden_dim: see `Cell`.
         num_layers: see `Cell`.
         state_dim: number of complex numbers in a layer's state; default: half of `hidden_dim`, rounded up.
-        r_min: smallest initial modulus of lambda; a layer remembers about 1 / (1 - modulus) steps.
+        r_min: smallest initial modulus of the recurrence's complex factors lambda; a layer remembers about
+            1 / (1 - modulus) steps.
         r_max: largest initial modulus of lambda.
         max_phase: largest initial phase of lambda, in radians per step.
 
