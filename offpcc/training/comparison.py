@@ -38,8 +38,8 @@ MAY_CHANGE = (
     CHANGES_LEARNING,
 )
 
-# Ignored, like the settings that a resumed run may change.
-NOT_LEARNED_FROM = ("train.num_test_envs",)
+# Ignored, like the settings that a resumed run may change. But all runs of a sweep share them.
+NOT_LEARNED_FROM = (*ENDS_EARLY, "train.num_test_envs")
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
@@ -270,7 +270,7 @@ def hash_settings(settings: Settings) -> str:
 
 
 def stops_alike(old: Settings, new: Settings) -> bool:
-    """Check whether settings that `are_same` ignores, but a resumed run keeps, are the same, or their defaults."""
+    """Check whether settings that `are_same` ignores, but runs of a sweep share, are the same, or their defaults."""
     names = [name for name in old.keys() | new.keys() if _without_module(name) in NOT_LEARNED_FROM]
     return all(_comparable(_value(old, name)) == _comparable(_value(new, name)) for name in names)
 
