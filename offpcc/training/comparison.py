@@ -10,7 +10,7 @@ import functools
 import hashlib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from offpcc.config.bindings import configurables
@@ -38,7 +38,7 @@ MAY_CHANGE = (
     CHANGES_LEARNING,
 )
 
-# Ignored, like the settings that a resumed run may change. But all runs of a sweep share them.
+# Two runs that differ only in these learn the same way. All runs of a sweep have the same.
 NOT_LEARNED_FROM = (*ENDS_EARLY, "train.num_test_envs")
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
@@ -269,9 +269,9 @@ def hash_settings(settings: Settings) -> str:
     return hashlib.blake2b(text.encode(), digest_size=3).hexdigest()
 
 
-def stops_alike(old: Settings, new: Settings) -> bool:
-    """Check whether settings that `are_same` ignores, but runs of a sweep share, are the same, or their defaults."""
-    names = [name for name in old.keys() | new.keys() if _without_module(name) in NOT_LEARNED_FROM]
+def stops_alike(old: Settings, new: Settings, settings: Collection[str] = NOT_LEARNED_FROM) -> bool:
+    """Check whether settings that `are_same` ignores are the same, or their defaults; 1 and 1.0 are the same."""
+    names = [name for name in old.keys() | new.keys() if _without_module(name) in settings]
     return all(_comparable(_value(old, name)) == _comparable(_value(new, name)) for name in names)
 
 

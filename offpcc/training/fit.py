@@ -41,7 +41,15 @@ from offpcc.training.analysis.plotting import plot_run
 from offpcc.training.build import arguments_of, build_run, closed_on_failure, read_data, real_part
 from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
-from offpcc.training.comparison import ENDS_EARLY, Settings, check_unchanged, hash_settings, may_change, with_facts
+from offpcc.training.comparison import (
+    ENDS_EARLY,
+    Settings,
+    check_unchanged,
+    hash_settings,
+    may_change,
+    stops_alike,
+    with_facts,
+)
 from offpcc.training.evaluation import record_episodes
 from offpcc.training.experiment import Experiment, check_complete
 from offpcc.training.interaction import Interaction
@@ -328,12 +336,12 @@ def ended(spec: RunSpec, checkpoint: Checkpoint) -> bool:
 
     A run that ended early continues if the spec has more epochs, another `stop_return` or another `stop_tests`.
     """
-    num_epochs, old = planned_epochs(spec, checkpoint), plain_values(checkpoint["config"])
-    asks_for_more = num_epochs > checkpoint["num_epochs"] or any(
-        name in old and old[name] != write_plainly(spec.training[name.removeprefix("train.")]) for name in ENDS_EARLY
+    num_epochs, loop = planned_epochs(spec, checkpoint), checkpoint["loop"]
+    rule = {name: write_plainly(spec.training[name.removeprefix("train.")]) for name in ENDS_EARLY}
+    is_same = num_epochs <= checkpoint["num_epochs"] and stops_alike(
+        plain_values(checkpoint["config"]), rule, ENDS_EARLY
     )
-    loop = checkpoint["loop"]
-    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and not asks_for_more)
+    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and is_same)
 
 
 def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:

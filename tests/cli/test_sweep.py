@@ -219,7 +219,7 @@ def test_a_run_that_reached_its_return_counts_as_a_whole_one(here, launch, tmp_p
 
 
 def test_another_return_to_reach_is_refused(here):
-    """Runs that ended at the old return would stand beside others."""
+    """A run that reached the old one counts as a whole one, so it would not continue."""
     text = TOP + FIXED + "train.stop_tests = 1\ntrain.stop_return = {}\n"
     assert here(text.format("-1e9"))[0] == 0
     without = TOP + FIXED + "train.stop_tests = 1\n"

@@ -304,7 +304,8 @@ def test_a_run_that_reached_its_return_continues_exactly_with_another_return(tmp
     whole, _ = fit_quietly(short_run(tmp_path / "whole", stop_tests=2))
     folder, _ = fit_quietly(short_run(tmp_path, stop_return=-1e6))
     assert folder.details()["epochs"] == 1
-    assert "run 1 is finished" in fit_quietly(short_run(tmp_path, stop_return=-1e6), resume=True)[1]
+    for same in (-1e6, -1_000_000):
+        assert "run 1 is finished" in fit_quietly(short_run(tmp_path, stop_return=same), resume=True)[1]
     _, told = fit_quietly(short_run(tmp_path, stop_return=-1e6, stop_tests=2), resume=True)
     assert "train.stop_tests is 2 from here on" in told and folder.details()["epochs"] == 2
     _, told = fit_quietly(short_run(tmp_path, stop_tests=2), resume=True)
