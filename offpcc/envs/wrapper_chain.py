@@ -116,9 +116,11 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
             if chain[stage].observation_space.shape == (ANT,):
                 return stage
     if recorded == (1,) and isinstance(states := chain[0].observation_space, spaces.Discrete):
+        numbers = f"states - {states.start}" if states.start else "states"
         raise UserError(
             f"the data holds observations of 1 number, the number of a state, but agents see the {states.n} states of "
-            f"{name} as one-hot vectors; give observations=numpy.eye({states.n})[states]"
+            f"{name} as one-hot vectors; give observations=numpy.eye({states.n})[{numbers}], where states are these "
+            f"numbers as integers of shape (steps,)"
         )
     _refuse_other_images(name, observations, [chain[stage].observation_space for stage in stages])
     sizes = [f"{in_words(chain[0].observation_space.shape)} without wrappers"]

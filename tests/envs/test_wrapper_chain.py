@@ -7,6 +7,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import (
     ClipReward,
@@ -119,6 +120,9 @@ def test_numbers_of_states_are_refused_where_one_hot_vectors_are_seen():
     with pytest.raises(UserError, match=told):
         find_recorded_level(env, states, None)
     assert find_recorded_level(env, np.eye(16)[states[:, 0]], None) > 0
+    env.unwrapped.observation_space = spaces.Discrete(16, start=1)
+    with pytest.raises(UserError, match=r"numpy\.eye\(16\)\[states - 1\]"):
+        find_recorded_level(env, states + 1, None)
 
 
 def test_wrappers_are_described_alike_wherever_they_come_from():

@@ -273,8 +273,7 @@ def _observed(
 ) -> list[Finding]:
     """Check for what never changes, for dark images and for columns of very different scales."""
     found, shape = [*noticed], data.observations.shape[1:]
-    if is_one_hot(data.observations):
-        seen = int((data.observations.max(0) > 0).sum())
+    if is_one_hot(data.observations) and (seen := int((data.observations.max(0) > 0).sum())) > 1:
         text = f"observations are one-hot vectors of {shape[0]:,} states; {seen:,} of them occur"
         return [*found, Finding("observed", OK, text)]
     space = recorded.observation_space

@@ -568,6 +568,9 @@ def test_one_hot_observations_are_states_and_no_distances():
     given["observations"] = 2 * given["observations"]  # no longer one-hot
     found = {finding.check: finding for finding in examine_dataset(Dataset.from_arrays(**given)).findings}
     assert {found[name].level for name in ("order", "observed", "copies")} == {WARNING}
+    given["observations"] = np.eye(16, dtype=np.float32)[np.zeros(2_000, int)]  # always the same state
+    found = {finding.check: finding for finding in examine_dataset(Dataset.from_arrays(**given)).findings}
+    assert found["observed"].level == WARNING and "16 of 16 columns never change" in found["observed"].found
 
 
 def test_too_few_steps_to_know_an_ordinary_one(monkeypatch):
