@@ -12,9 +12,9 @@ QUICKSTART := --env pendulum-p-v0 --algo rsac --config configs/quickstart.gin --
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow test-ci storm soak soak-long lint format check evidence evidence-offline evidence-online \
-  evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete \
-  evidence-grid evidence-pong gallery docs links bench bench-growth \
+.PHONY: help train test test-slow test-ci storm soak soak-long lint format check evidence evidence-offline \
+  evidence-online evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories \
+  evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid evidence-pong gallery docs links bench bench-growth \
   bench-solve bench-bf16 bench-checkpoints bench-memories bench-large clean
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test-slow  run the other tests, which take longer (make test-ci: all but those that learn for minutes)"
 	@echo "make storm      kill short trainings a hundred times, and see that each ends as if nothing had happened"
 	@echo "make soak       train for 45 minutes with everything on, and watch memory and open files"
-	@echo "make soak-long  the paper's own settings on pendulum-p for 8 hours with random kills, watched alike; goes on where it stopped"
+	@echo "make soak-long  train for 8 hours with the paper's settings and random kills, and watch the same; can be continued"
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-paper   the paper's twelve tasks, and its own settings on two of them, hours"

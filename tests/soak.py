@@ -31,6 +31,7 @@ from typing import TextIO
 
 LAUNCH = Path(__file__).resolve().parents[1] / "offpcc" / "launch.py"
 INTERVAL = 10.0  # seconds
+LEAST = 1.0  # minutes left for which a run is started: an earlier SIGTERM comes before it can save itself
 ENDED_BY_TERM = 128 + signal.SIGTERM
 BINDINGS = (
     "train.num_epochs=1_000_000",
@@ -84,7 +85,7 @@ def watch(
     told: TextIO,
     environment: dict[str, str],
 ) -> int:
-    """Run the command until `minutes` are watched or it ends; return its exit code.
+    """Run the command until `minutes` are watched or it ends; return its exit code, or 0 if all are watched already.
 
     Args:
         words: arguments of launch.py; with `kill_after`, the run has to resume by them.
@@ -95,32 +96,35 @@ def watch(
         told: takes the output.
         environment: environment variables.
     """
-    while True:
+    while not samples or samples[-1].minutes < minutes - LEAST:
         process = subprocess.Popen(
             [sys.executable, str(LAUNCH), *words], stdout=told, stderr=subprocess.STDOUT, env=environment
         )
         started, before = time.monotonic(), samples[-1].minutes if samples else 0.0
         number = samples[-1].start + 1 if samples else 1
         lasts = random.uniform(*kill_after) if kill_after else math.inf
-        while process.poll() is None and (age := (time.monotonic() - started) / 60.0) < lasts:
-            if before + age >= minutes:
-                process.send_signal(signal.SIGTERM)
-                asked = time.monotonic()
-                code = process.wait(120)
-                print(f"ended with {code}, {time.monotonic() - asked:.1f} s after SIGTERM")
-                return code
-            time.sleep(INTERVAL)
-            age = (time.monotonic() - started) / 60.0
-            if process.poll() is None:
-                files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
-                samples.append(Sample(before + age, number, age, megabytes(process.pid), files))
-                if file is not None:
-                    with file.open("a") as stream:
-                        csv.writer(stream).writerow(astuple(samples[-1]))
-        if (ended := process.poll()) is not None:
-            return ended
-        process.kill()
-        process.wait()
+        try:
+            while process.poll() is None and (age := (time.monotonic() - started) / 60.0) < lasts:
+                if before + age >= minutes:
+                    process.send_signal(signal.SIGTERM)
+                    asked = time.monotonic()
+                    code = process.wait(120)
+                    print(f"ended with {code}, {time.monotonic() - asked:.1f} s after SIGTERM")
+                    return code
+                time.sleep(INTERVAL)
+                age = (time.monotonic() - started) / 60.0
+                if process.poll() is None:
+                    files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+                    samples.append(Sample(before + age, number, age, megabytes(process.pid), files))
+                    if file is not None:
+                        with file.open("a") as stream:
+                            csv.writer(stream).writerow(astuple(samples[-1]))
+            if (ended := process.poll()) is not None:
+                return ended
+        finally:  # also if the watch fails: nobody else ends the run
+            process.kill()
+            process.wait()
+    return 0
 
 
 def summarize(samples: Sequence[Sample], full: float, growth: float) -> bool:
@@ -153,6 +157,8 @@ def main() -> int:
     if options.kill_after and not options.words:
         parser.error("--kill_after needs the words of a run, after --")
     samples = load(options.samples)
+    if options.samples:
+        options.samples.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         words = ["--env", "pendulum-p-v0", "--algo", "rsac", "--config", "small.gin", "--track"]
         words += ["--results", folder, "--save_dataset", f"{folder}/recorded.hdf5", "--gin", *BINDINGS]
