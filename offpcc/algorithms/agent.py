@@ -134,7 +134,7 @@ class Agent:
             `offpcc.make`, a whole number if it is discrete; N of them after ``reset(num_envs=N)``.
 
         Raises:
-            UserError: the previous reward is missing, or the action is NaN or infinite.
+            UserError: an argument does not exist, `previous_reward` is missing, or the action is NaN or infinite.
             ValueError: the observation or `is_first` has another shape than it should, or the numbers of an image have
                 another range.
         """

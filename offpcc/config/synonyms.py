@@ -266,6 +266,11 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "the run id is the seed: --run_id on the command line, seed=... in Python",
         "in offpcc that is seed of offpcc.SAC",
     ),
+    (
+        "Agent.act.state Agent.act.states Agent.act.hidden_state Agent.act.lstm_states Agent.act.memory",
+        "",
+        "the agent keeps its hidden state itself; call agent.reset() when an episode begins",
+    ),
 )
 SYNONYMS = {
     name: Synonym(tuple(bindings.split()), *notes) for names, bindings, *notes in _NAMES for name in names.split()
