@@ -325,8 +325,6 @@ def differs_by_s(name: str, known: Collection[str]) -> bool:
 
 def argument_hint(name: str, families: Collection[str] = (), known: Collection[str] = ()) -> str:
     """Return a hint for an argument of another library in Python, with Python's arguments; "" if there is none."""
-    if note := next((NOTES[key] for family in families if (key := f"{family}.{name}") in NOTES), ""):
-        return note
     words = re.findall(r"\w+", ARGUMENTS.get(name, ""))
     if ours := next((word for word in words if word in known), ""):
         return f"in offpcc that is {ours if ' or ' in ARGUMENTS[name] else ARGUMENTS[name]}"
@@ -401,11 +399,6 @@ ARGUMENTS = {
     "file_path": "file",
     "path": "file",
 }
-
-NOTES = dict.fromkeys(  # for arguments of one method that have no other name in offpcc
-    (f"Agent.act.{name}" for name in ("state", "states", "hidden_state", "lstm_states")),
-    "the agent keeps its hidden state itself; call agent.reset() when an episode begins",
-)
 
 # Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
 _AGENT = "act(observation) of the agent that train returns"
