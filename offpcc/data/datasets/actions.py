@@ -132,7 +132,9 @@ def action_warnings(
 def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: float) -> str:
     taken = ([-1.0], [1.0]) if bounds is None else (bounds[0].tolist(), bounds[1].tolist())
     by_actions, clipped = (f'--gin "dataset.action_range={bound}"' for bound in (_proposed(actions), _literal(*taken)))
-    if share_outside <= SOME_OUTSIDE:
+    if by_actions == clipped:
+        ways = f"by these actions {by_actions}"
+    elif share_outside <= SOME_OUTSIDE:
         ways = f"{clipped}, which clips these actions; or, if the range was wider, {by_actions}"
     else:
         ways = f"by these actions {by_actions}; or, if it clipped these actions, {clipped}"
