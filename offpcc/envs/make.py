@@ -60,6 +60,11 @@ LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not 
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
 FLATTEN = "gymnasium.wrappers.FlattenObservation (make.wrappers=[@gymnasium.FlattenObservation])"
+OWN_WRAPPER = "a gymnasium.ObservationWrapper of your own that returns arrays of one size, with a Box as its space"
+TO_FLOAT = (
+    "gymnasium.wrappers.DtypeObservation (make.wrappers=[@gymnasium.DtypeObservation], "
+    "gymnasium.DtypeObservation.dtype='float32')"
+)
 LARGEST_BOUND = 1e9  # of actions
 MOST_NAMED = 3  # ids of a module in a message
 INFO = "info"  # the value of make.state for info["state"]
@@ -645,7 +650,8 @@ def _check_observations(name: str, space: gymnasium.Space[Any], state: str | Non
         return
     if not isinstance(space, Box):
         raise UnsuitableEnvironment(
-            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; wrap the environment in {FLATTEN}"
+            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; wrap the environment in "
+            f"{FLATTEN if space.is_np_flattenable else OWN_WRAPPER}"
         )
     if 0 in space.shape:
         raise UnsuitableEnvironment(
@@ -655,7 +661,7 @@ def _check_observations(name: str, space: gymnasium.Space[Any], state: str | Non
     if not np.issubdtype(space.dtype, np.floating) and space.dtype != np.uint8:
         raise UnsuitableEnvironment(
             f"{name}: its observations are of type {space.dtype}, but offpcc needs floats or uint8; "
-            "wrap the environment in gymnasium.wrappers.DtypeObservation"
+            f"wrap the environment in {TO_FLOAT}"
         )
     is_vector, is_image = len(space.shape) == 1, len(space.shape) == 3 and space.dtype == np.uint8
     if not is_vector and not is_image:

@@ -1,6 +1,7 @@
 """Making environments by name, and the one line that says why one does not suit."""
 
 import pickle
+import re
 import sys
 
 import gin
@@ -265,6 +266,8 @@ def test_actions_that_are_no_vector(register, shape):
 def test_observations_without_a_size(register, observations):
     text = message(register(observations=observations))
     assert str(observations) in text
+    assert ("FlattenObservation" in text) == isinstance(observations, Text), "of others, it makes no Box"
+    assert ("ObservationWrapper of your own" in text) == isinstance(observations, Sequence)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +285,13 @@ def test_observations_without_a_size(register, observations):
 def test_boxes_that_no_encoder_reads(register, observations, fault, remedy):
     text = message(register(observations=observations))
     assert fault in text and remedy in text
+
+
+def test_integers_become_floats_as_the_message_says(register):
+    name = register(observations=Box(0, 9, (3,), np.int64))
+    bindings = re.search(r"\((make.wrappers=.*), (gymnasium.*)\)", message(name))
+    gin.parse_config(list(bindings.groups()))
+    assert make(name, **env_options().values()).observation_space.dtype == np.float32
 
 
 def test_it_is_a_value_error():
