@@ -113,6 +113,10 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     if unknown:
         near = similar(unknown[0].split("=")[0], known, 1)
         advice = f"did you mean {near[0]}?" if near else f"see `offpcc {given[0]} --help`"
+        option = given[given.index(unknown[0]) - 2]
+        is_value = given[0] == "train" and not unknown[0].startswith("-")
+        if is_value and option in ("--env", "--algo", "--dataset"):
+            advice = f"{option} takes one value; call the command for each, or list them in a file for `offpcc sweep`"
         if "--dataset" in known and PurePath(unknown[0]).suffix in (".hdf5", ".npz"):
             advice = f"give a dataset with --dataset {unknown[0]}"
         raise UserError(f"`offpcc {given[0]}` does not take {unknown[0]}; {advice}")

@@ -210,6 +210,8 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
             "does not take --actor; training cannot start from a saved actor (--from RUN",
         ),
         ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
+        ("--algo sac td3 --env e", "does not take td3; --algo takes one value; call the command for each, or list"),
+        ("--env e f --algo sac", "does not take f; --env takes one value"),
         ("check log.hdf5", "`offpcc check` does not take log.hdf5; give a dataset with --dataset log.hdf5"),
         ("evaluate one two", "there is no actor one; give a run's folder"),
         ("--algo sac --data d", "--data could match --dataset, --dataset_fraction, --dataset_steps; see"),
