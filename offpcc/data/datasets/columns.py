@@ -70,6 +70,9 @@ def as_column(value: Any, what: str) -> Array:
         raise UserError(
             f"{what} cannot be made an array ({first_line(error)}); give a NumPy array of numbers"
         ) from error
+    if what.endswith("observations") and array.ndim and array.size and isinstance(array.flat[0], Mapping):
+        keys = ", ".join(map(str, array.flat[0]))
+        raise UserError(f"{what} holds a mapping for each step; give one mapping of arrays, with the keys {keys}")
     if np.ma.is_masked(value):
         raise UserError(f"{what} is a masked array; fill in the masked values, or leave their episodes out")
     return array
@@ -103,8 +106,9 @@ def check_shapes(columns: Mapping[str, Column], name: str) -> int:
     """Check the shapes and dtypes of the columns, and return the number of steps."""
     for key, column in columns.items():
         if column.dtype.kind not in "fiub":
+            remedy = "; if the objects are numbers, convert them by .astype(float)" if column.dtype == object else ""
             raise UserError(
-                f"{name}: {key} holds {column.dtype}, not numbers; every column must be an array of numbers"
+                f"{name}: {key} holds {column.dtype}, not numbers; every column must be an array of numbers{remedy}"
             )
     shape = columns["observations"].shape
     if len(shape) < 2 or 0 in shape:

@@ -33,6 +33,15 @@ from offpcc.utils.errors import UserError
             "next_observations of shape (6, 3), but observations of shape (6, 2)",
         ),
         ({"rewards": np.array([None] * 6)}, "rewards holds object"),
+        (
+            {"actions": np.zeros((6, 1)).astype(object)},
+            "actions holds object, not numbers; every column must be an array of numbers; if the objects are numbers, "
+            "convert them by .astype(float)",
+        ),
+        (
+            {"observations": [{"arm": np.zeros(2), "goal": 1}] * 6},
+            "observations holds a mapping for each step; give one mapping of arrays, with the keys arm, goal",
+        ),
         ({"actions": np.array(["a"] * 6)}, "actions holds <U1"),
         ({"actions": np.zeros((6, 1), complex)}, "actions holds complex128"),
         ({"rewards": [1, 2, np.nan, 4, np.inf, 6]}, "rewards[2] is nan"),
