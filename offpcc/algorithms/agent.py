@@ -30,7 +30,12 @@ from offpcc.utils.tensor_files import read_tensors, write_tensors
 OF_TUPLES = (
     "; a Tuple is read as one vector, as environments of offpcc.make show it: gymnasium.spaces.flatten(space, it)"
 )
+OF_CHOICES = (
+    "if it is a choice (Discrete, MultiDiscrete or MultiBinary), give gymnasium.spaces.flatten(space, it), as "
+    "environments of offpcc.make show it; else give one observation"
+)
 BEST = "actor_best.pt"  # in a run's folder
+CHANNELS_MOVED = ((2, 0, 1), (1, 2, 0))  # to the front of an image, to its end
 
 
 class Agent:
@@ -221,8 +226,10 @@ class Agent:
         if (packed := getattr(self.algorithm, "packed", None)) is not None:
             raise ValueError(f"act got an array, but this agent needs a Dict: {packed.unpacked_shape!r}")
         remedy = "give one observation"
-        if observation.ndim == 0 and observation.dtype.kind in "biu":
-            remedy = "a choice is read one-hot, as environments of offpcc.make(...) show it"
+        if len(one) == 1 and observation.dtype.kind in "biu":
+            remedy = OF_CHOICES
+        elif len(one) == 3 and (orders := [order for order in CHANNELS_MOVED if _moved(observation, order) == one]):
+            remedy = f"its axes are in another order; give observation.transpose{orders[0]}"
         if observation.shape[1:] == one and len(observation):
             remedy = f"for {len(observation)} environments, call reset(num_envs={len(observation)}) first"
         elif self._num_envs is not None:
@@ -356,3 +363,8 @@ def build_actor(
     except Exception as error:  # constructors may raise anything for the file's arguments
         raise UserError(f"the actor in {source} cannot be built ({first_line(error)})") from error
     return algorithm
+
+
+def _moved(observation: np.ndarray, order: tuple[int, int, int]) -> tuple[int, ...]:
+    """Return the shape of an observation after `transpose`, or () if it has no three axes."""
+    return observation.transpose(order).shape if observation.ndim == 3 else ()

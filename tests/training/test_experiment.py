@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.spaces import Box
 
 import offpcc
@@ -111,6 +112,37 @@ def test_observations_of_another_shape_are_refused():
     agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
     with pytest.raises(ValueError, match=r"\(3,\), but needs \(2,\); give one observation"):
         agent.act(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (spaces.MultiDiscrete([3, 4]), np.array([2, 1])),
+        (spaces.MultiBinary((2, 3)), np.zeros((2, 3), np.int8)),
+        (spaces.Discrete(5, start=2), 3),
+    ],
+    ids=str,
+)
+def test_choices_are_read_as_the_message_says(space, observation):
+    class Choices(gymnasium.Env):
+        observation_space, action_space = space, spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return observation, {}
+
+    agent = offpcc.Agent(offpcc.build(Choices, "sac", algorithm={"hidden_dims": (8,)}).algorithm)
+    with pytest.raises(ValueError, match=r"give gymnasium.spaces.flatten\(space, it\)"):
+        agent.act(observation)
+    agent.act(spaces.flatten(space, observation))
+
+
+def test_an_image_whose_axes_are_in_another_order_is_told():
+    agent = offpcc.Agent(offpcc.build("pendulum-img-v0", "csac", algorithm={"hidden_dims": (8,)}).algorithm)
+    image = offpcc.make("pendulum-img-v0").reset(seed=1)[0]
+    agent.act(image)
+    with pytest.raises(ValueError, match=r"needs \(1, 40, 40\); .* give observation\.transpose\(2, 0, 1\)"):
+        agent.act(image.transpose(1, 2, 0))
 
 
 def test_an_agent_remembers_until_it_is_reset():
