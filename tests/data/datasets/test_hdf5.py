@@ -165,6 +165,12 @@ def test_missing_keys_are_named_with_those_found(tmp_path, file):
     assert "reward, timeouts" in told.value.message
 
 
+def test_dones_in_a_file_are_no_terminations(tmp_path):
+    path = write(tmp_path / "data.hdf5", without(arrays(), "terminals") | {"dones": np.zeros(250, bool)})
+    with pytest.raises(UserError, match="dones without time limits are terminations, and time limits are truncations"):
+        read_dataset_file(path)
+
+
 @pytest.mark.parametrize("file", ["data.hdf5", "data.npz"])
 @pytest.mark.parametrize(
     "changed, message",
