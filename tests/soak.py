@@ -130,8 +130,11 @@ def watch(
 def summarize(samples: Sequence[Sample], full: float, growth: float) -> bool:
     """Print the fifths of the time, and return whether memory and open files stayed as they were."""
     later = [sample for sample in samples if sample.age >= full]
+    if not later:
+        print(f"no process lived for {full:g} minutes")
+        return False
     size = max(len(later) // 5, 1)
-    parts = [later[i : i + size] for i in range(0, size * 5, size)]
+    parts = [part for i in range(0, size * 5, size) if (part := later[i : i + size])]
     print("minutes       MB   open files")
     for part in parts:
         held = [sample.files for sample in part]

@@ -1,6 +1,11 @@
-"""A small one; `make storm` is the whole."""
+"""A small storm and a short watch; `make storm` and `make soak-long` are the whole ones."""
+
+import itertools
+import os
+import signal
 
 import pytest
+import soak
 from storm import kinds, storm, table
 
 
@@ -22,3 +27,36 @@ def test_a_storm_covers_what_it_should():
         assert any(part in words for words in told), part
     # Within an epoch, statistics are under way; at its end, nothing is.
     assert sum("Checkpoints.every_steps=" in words for words in told) >= 4
+
+
+def test_a_watched_run_is_resumed_after_kills_and_in_a_second_watch(tmp_path, monkeypatch):
+    """With a command that notes its starts and then waits, in place of a training."""
+    program, starts, file = tmp_path / "program.py", tmp_path / "starts", tmp_path / "samples.csv"
+    program.write_text(f"import sys, time\nopen({str(starts)!r}, 'a').write(sys.argv[1] + '\\n')\ntime.sleep(600)\n")
+    for name, value in {"LAUNCH": program, "INTERVAL": 0.1, "LEAST": 0.005}.items():
+        monkeypatch.setattr(soak, name, value)
+    for minutes in (0.06, 0.1):
+        samples = soak.load(file)
+        with (tmp_path / "told.txt").open("a") as told:
+            code = soak.watch(["--resume"], minutes, (0.02, 0.03), samples, file, told, {**os.environ})
+        assert code in (0, -signal.SIGTERM)  # 0 if a kill came just before the end
+        assert len(soak.load(file)) == len(samples)
+    assert samples[-1].start == len(starts.read_text().split()) >= 4
+    assert all(one.minutes < other.minutes for one, other in itertools.pairwise(samples))
+    with (tmp_path / "told.txt").open("a") as told:
+        assert soak.watch([], 0.1, None, samples, file, told, {**os.environ}) == 0, "all minutes are watched"
+    program.write_text("raise SystemExit(3)")
+    with (tmp_path / "told.txt").open("a") as told:
+        assert soak.watch([], 9.0, None, samples, file, told, {**os.environ}) == 3, "a run that fails ends the watch"
+
+
+@pytest.mark.parametrize(
+    ("last", "files", "is_flat"), [(100.0, 5, True), (101.0, 5, True), (103.0, 5, False), (100.0, 6, False)]
+)
+def test_growth_of_memory_or_files_is_seen(last, files, is_flat, capsys):
+    """What a process holds in its first minutes does not count."""
+    given = [soak.Sample(minute, 1, minute, 50.0 if minute < 5 else 100.0, 5) for minute in range(25)]
+    given += [soak.Sample(25 + minute, 2, minute, 1.0 if minute < 5 else last, files) for minute in range(25)]
+    assert soak.summarize(given, 5.0, 0.02) is is_flat
+    assert "in 49 minutes and 2 starts" in capsys.readouterr().out
+    assert not soak.summarize(given[:3], 5.0, 0.02), "too short"
