@@ -14,8 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak soak-long lint format check evidence evidence-offline \
   evidence-online evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories \
-  evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid evidence-pong gallery docs links bench bench-growth \
-  bench-solve bench-bf16 bench-checkpoints bench-memories bench-large clean
+  evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid evidence-pong \
+  gallery docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories bench-large clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"

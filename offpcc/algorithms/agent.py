@@ -228,8 +228,10 @@ class Agent:
         remedy = "give one observation"
         if len(one) == 1 and observation.dtype.kind in "biu":
             remedy = OF_CHOICES
-        elif len(one) == 3 and (orders := [order for order in CHANNELS_MOVED if _moved(observation, order) == one]):
-            remedy = f"its axes are in another order; give observation.transpose{orders[0]}"
+        elif observation.ndim == len(one) == 3:
+            orders = [order for order in CHANNELS_MOVED if observation.transpose(order).shape == one]
+            if orders:
+                remedy = f"its axes are in another order; give observation.transpose{orders[0]}"
         if observation.shape[1:] == one and len(observation):
             remedy = f"for {len(observation)} environments, call reset(num_envs={len(observation)}) first"
         elif self._num_envs is not None:
@@ -363,8 +365,3 @@ def build_actor(
     except Exception as error:  # constructors may raise anything for the file's arguments
         raise UserError(f"the actor in {source} cannot be built ({first_line(error)})") from error
     return algorithm
-
-
-def _moved(observation: np.ndarray, order: tuple[int, int, int]) -> tuple[int, ...]:
-    """Return the shape of an observation after `transpose`, or () if it has no three axes."""
-    return observation.transpose(order).shape if observation.ndim == 3 else ()

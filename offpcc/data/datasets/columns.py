@@ -96,9 +96,10 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
     if missing:
         wanted = [f"{key} ({OTHER_NAMES[key]})" if key in OTHER_NAMES else key for key in missing]
         remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else RENAME
-        if "terminations" in missing and (dones := {"done", "dones"} & {*columns, *found}):
-            remedy = f"{dones.pop()} without time limits are terminations, and time limits are truncations; {RENAME}"
-        held = ", ".join(sorted({*columns, *found})) or "nothing"
+        names = sorted({*columns, *found})
+        if "terminations" in missing and (dones := [key for key in names if key in ("done", "dones")]):
+            remedy = f"{dones[0]} without time limits are terminations, and time limits are truncations; {RENAME}"
+        held = ", ".join(names) or "nothing"
         raise UserError(f"{name}: {', '.join(wanted)} missing; found: {held}; {remedy}")
     known = (*REQUIRED, "truncations", "next_observations", *STATES)
     return {key: named[key] for key in known if key in named}
