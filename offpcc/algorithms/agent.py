@@ -184,6 +184,8 @@ class Agent:
                 "act got no previous_reward, which is an input of this agent (use_previous_reward); give the reward of "
                 "the last action, act(observation, reward), or call reset() at the start of an episode"
             )
+        if isinstance(previous_reward, bool):
+            raise ValueError(f"act got {previous_reward} as previous_reward; write deterministic={previous_reward}")
         if previous_action is not None:
             self._previous_action = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
         reward = np.zeros((rows, 1), np.float32)

@@ -569,6 +569,8 @@ def test_a_wrong_shape_is_told_with_the_right_one():
         agent.act(np.zeros((8, 2)), is_first=[True] * 3)
     with pytest.raises(ValueError, match=r"got 2 previous rewards, but there are 8 environments"):
         agent.act(np.zeros((8, 2)), [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"got False as previous_reward; write deterministic=False"):
+        agent.act(np.zeros((8, 2)), False)
     with pytest.raises(UserError, match=r"reset.num_envs is 0"):
         agent.reset(num_envs=0)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from offpcc.data.checks.summary_stats import Motion, Spread, is_one_hot
+from offpcc.data.checks.summary_stats import Motion, Spread, is_binary
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice
@@ -199,7 +199,7 @@ def copies(data: Dataset) -> Finding:
     if len(again):
         example = f"episode {again[0]:,} is {first[number[again[0]]]:,}"
         text = f"{len(again):,} of {data.num_episodes:,} episodes repeat another ({example})"
-        if is_one_hot(data.observations):
+        if is_binary(data.observations):
             return Finding("copies", NOTE, text, "fine in a task of few states, where equal episodes are likely")
         return Finding("copies", WARNING, text, "remove them, because they count twice")
     return Finding("copies", OK, "no episode occurs twice")

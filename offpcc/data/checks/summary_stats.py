@@ -63,12 +63,17 @@ def is_constant(numbers: Array) -> bool:
     return all((numbers[rows] == numbers[0]).all() for rows in blocks(numbers))
 
 
-def is_one_hot(observations: Array) -> bool:
-    """Check whether each row is a vector of zeros and a single 1, as a state of Discrete is shown."""
+def is_binary(observations: Array) -> bool:
+    """Check whether all rows are vectors of zeros and ones, as states of Discrete, MultiDiscrete and MultiBinary are."""
     if observations.ndim != 2 or observations.shape[1] == 1:
         return False
     parts = (observations[rows] for rows in blocks(observations))
-    return all(((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all() for part in parts)
+    return all(((part == 0) | (part == 1)).all() for part in parts)
+
+
+def is_one_hot(observations: Array) -> bool:
+    """Check whether each row is a vector of zeros and a single 1, as a state of Discrete is shown."""
+    return is_binary(observations) and all((observations[rows].sum(1) == 1).all() for rows in blocks(observations))
 
 
 MIN_STEPS = 100  # with fewer, the ordinary step size is unknown
@@ -107,12 +112,12 @@ class Motion:
     def of(data: Dataset) -> Motion | None:
         """Measure the distances in `data`; None if there are too few steps, or if distances tell nothing.
 
-        They tell nothing between images, between states that are numbered, and where no column moves.
+        They tell nothing between images, between vectors of zeros and ones, and where no column moves.
         """
         is_inside = np.ones(data.num_steps, np.bool_)
         is_inside[data.stops - 1] = False
         inside = np.flatnonzero(is_inside)
-        if data.observations.ndim > 2 or len(inside) < MIN_STEPS or is_one_hot(data.observations):
+        if data.observations.ndim > 2 or len(inside) < MIN_STEPS or is_binary(data.observations):
             return None
         chosen = inside[:: math.ceil(len(inside) / SAMPLE)]
         columns = data.observations.T

@@ -565,6 +565,9 @@ def test_one_hot_observations_are_states_and_no_distances():
     assert found["observed"].found == "observations are one-hot vectors of 16 states; 15 of them occur"
     assert found["copies"].level == NOTE and "fine in a task of few states" in found["copies"].remedy
     assert not [finding for finding in examination.findings if finding.level == WARNING]
+    both = np.concatenate((given["observations"][:, :4], np.eye(15, dtype=np.float32)[states]), 1)
+    found = examine_dataset(Dataset.from_arrays(**given | {"observations": both})).findings  # as of MultiDiscrete
+    assert not [finding for finding in found if finding.level == WARNING]
     given["observations"] = 2 * given["observations"]  # no longer one-hot
     found = {finding.check: finding for finding in examine_dataset(Dataset.from_arrays(**given)).findings}
     assert {found[name].level for name in ("order", "observed", "copies")} == {WARNING}
