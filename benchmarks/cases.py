@@ -11,7 +11,7 @@ NUM_STACKED, NUM_ACTIONS = 4, 6  # Pong's
 EPISODE_LENGTH = 200  # steps
 NUM_TRANSITIONS = 100_000  # in each buffer
 
-OURS = ("offpcc", "offpcc-fused", "offpcc-bf16", "offpcc-eager")
+OURS = ("offpcc", "offpcc-compiled", "offpcc-bf16", "offpcc-eager")
 PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
 # Measured where a clone is given. The last two are the authors of FQL and RLPD.
 CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib", "seohongpark", "ikostrikov")
@@ -116,7 +116,7 @@ UNITS = {
     "imagine": "us",
 }
 
-OWN, FUSED, BF16 = ("offpcc",), ("offpcc", "offpcc-fused"), ("offpcc", "offpcc-bf16")
+OWN, COMPILED, BF16 = ("offpcc",), ("offpcc", "offpcc-compiled"), ("offpcc", "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
 CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL, FQL, RLPD = CLONES
 OF_MODELS, COMPARING, DRAWN = (("floor", "offpcc", *peers) for peers in ((KIT, MBRL), (KIT,), (MBRL,)))
@@ -126,21 +126,21 @@ CASES = {
     case.name: case
     for case in (
         # name, title, kind, algorithm, libraries, sizes
-        Case("sac", "SAC", "update", "sac", ("floor", *FUSED, *PEERS, ORIGINAL)),
-        Case("td3", "TD3", "update", "td3", ("floor", *FUSED, *PEERS, ORIGINAL)),
-        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", "offpcc", D3RLPY, TIANSHOU, CORL, KIT)),
-        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *BF16, D3RLPY, TIANSHOU, CORL, KIT)),
-        Case("bcq", "BCQ, 10 sampled actions", "update", "bcq", ("floor", "offpcc", D3RLPY, TIANSHOU)),
-        Case("iql", "IQL", "update", "iql", ("floor", "offpcc", D3RLPY, CORL, KIT)),
-        Case("bc", "BC", "update", "bc", ("floor", "offpcc", D3RLPY, CORL, KIT)),
-        Case("awac", "AWAC, 3 x 256", "update", "awac", ("floor", "offpcc", D3RLPY, CORL), ONE_SAMPLE),
-        Case("crr", "CRR, 4 sampled actions", "update", "crr", ("floor", "offpcc", D3RLPY), Sizes(num_samples=4)),
-        Case("sac_n", "SAC-N, 10 critics of 3 x 256", "update", "sac_n", ("floor", *FUSED, CORL), ENSEMBLE),
-        Case("edac", "EDAC, 10 critics of 3 x 256", "update", "edac", ("floor", "offpcc", CORL, KIT), ENSEMBLE),
-        Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", "offpcc", CORL), LARGE_BATCH),
-        Case("calql", "Cal-QL, 3 x 10 sampled actions", "update", "calql", ("floor", "offpcc", D3RLPY)),
-        Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", "offpcc", FQL)),
-        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", "offpcc", RLPD), TEN_CRITICS),
+        Case("sac", "SAC", "update", "sac", ("floor", *COMPILED, *PEERS, ORIGINAL)),
+        Case("td3", "TD3", "update", "td3", ("floor", *COMPILED, *PEERS, ORIGINAL)),
+        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", *COMPILED, D3RLPY, TIANSHOU, CORL, KIT)),
+        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *OURS[:3], D3RLPY, TIANSHOU, CORL, KIT)),
+        Case("bcq", "BCQ, 10 sampled actions", "update", "bcq", ("floor", *COMPILED, D3RLPY, TIANSHOU)),
+        Case("iql", "IQL", "update", "iql", ("floor", *COMPILED, D3RLPY, CORL, KIT)),
+        Case("bc", "BC", "update", "bc", ("floor", *COMPILED, D3RLPY, CORL, KIT)),
+        Case("awac", "AWAC, 3 x 256", "update", "awac", ("floor", *COMPILED, D3RLPY, CORL), ONE_SAMPLE),
+        Case("crr", "CRR, 4 sampled actions", "update", "crr", ("floor", *COMPILED, D3RLPY), Sizes(num_samples=4)),
+        Case("sac_n", "SAC-N, 10 critics of 3 x 256", "update", "sac_n", ("floor", *COMPILED, CORL), ENSEMBLE),
+        Case("edac", "EDAC, 10 critics of 3 x 256", "update", "edac", ("floor", *COMPILED, CORL, KIT), ENSEMBLE),
+        Case("rebrac", "ReBRAC, 3 x 256", "update", "rebrac", ("floor", *COMPILED, CORL), LARGE_BATCH),
+        Case("calql", "Cal-QL, 3 x 10 sampled actions", "update", "calql", ("floor", *COMPILED, D3RLPY)),
+        Case("fql", "FQL, 10 steps of the flow", "update", "fql", ("floor", *COMPILED, FQL)),
+        Case("rlpd", "RLPD, 10 critics, actor every 20th", "update", "rlpd", ("floor", *COMPILED, RLPD), TEN_CRITICS),
         Case("rsac", "RSAC, LSTM 2 x 256", "update", "rsac", ("floor", *BF16, POMDP, ORIGINAL), PAPER),
         Case("rsac_s", "RSAC-sharing, LSTM 2 x 256", "update", "rsac_s", ("floor", *BF16, ORIGINAL), PAPER),
         Case("rtd3", "RTD3, LSTM 2 x 256", "update", "rtd3", ("floor", *BF16, POMDP, ORIGINAL), PAPER),

@@ -16,7 +16,12 @@ from benchmarks.cases import CASES
 from benchmarks.results import Row, groups, number
 
 FLOOR, PEER, INK = "#D55E00", "#B8BEC6", "#333333"
-COLORS = {"floor": "#F2C4A5", "offpcc": "#0072B2", "offpcc-fused": "#56B4E9", "offpcc-bf16": "#009E73"}  # Okabe & Ito's
+COLORS = {
+    "floor": "#F2C4A5",
+    "offpcc": "#0072B2",
+    "offpcc-compiled": "#56B4E9",
+    "offpcc-bf16": "#009E73",
+}  # Okabe & Ito's
 STYLE = {
     "font.size": 9,
     "axes.titlesize": 9.5,

@@ -25,8 +25,7 @@ _AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
 _BODIES += "|corridor-10-v0|^cartpole-p-v0"
 FAST_CASES = {
-    "algorithms/test_compiled.py::test_a_copy_and_an_actors_file": None,
-    "algorithms/test_compiled.py::test_importance_weights": None,
+    "algorithms/test_compiled.py::test_updates_are_those": "^(td3|iql|cql|edac|fql|csac|dqn)$",
     "algorithms/test_contract.py": rf"^(\d-)?({_AGENTS})(-None)?$|^[a-z0-9_]+-\d+$",
     "algorithms/test_critic_inputs.py::test_critics_see": "^(sac|cql|rtd3-lstm|riql-lstm|crsac-lstm)$",
     "algorithms/test_heads.py::test_every_algorithm_learns_with_residual_heads": "^(sac|rtd3|ccql|riql_s|bcq)-",
@@ -106,7 +105,6 @@ FAST_CASES = {
     "training/test_python_api.py::test_a_constructor_gives_the_bytes": "^sac",
     "training/test_python_api.py::test_two_runs_in_two_threads": None,
     "algorithms/test_contract.py::test_building_leaves_the_global_generator_alone": None,
-    "algorithms/test_compiled.py::test_what_was_asked_for_twice": None,
     "algorithms/test_offline_losses.py::test_fql_learns_two_modes": None,
     "cli/test_evaluate_json.py::test_what_an_environment_prints": None,
     "cli/test_params.py::test_a_reader_that_ends_early": None,

@@ -69,7 +69,7 @@ SOURCES = {
     "floor": Source("floor", "torch", {}),
     "offpcc": Source("offpcc_agents", "offpcc", {}),
     "offpcc-eager": Source("offpcc_agents", "offpcc", {"cuda_graphs": False}),
-    "offpcc-fused": Source("offpcc_agents", "offpcc", {"fused": True}),
+    "offpcc-compiled": Source("offpcc_agents", "offpcc", {"compile": True}),
     "offpcc-bf16": Source("offpcc_agents", "offpcc", {"precision": "bfloat16"}),
     "stable-baselines3": Source("sb3_agents", "stable-baselines3", {}),
     "d3rlpy": Source("d3rlpy_agents", "d3rlpy", {}),

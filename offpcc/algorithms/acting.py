@@ -56,12 +56,8 @@ class Acting(Construction):
     _host_copy: HostCopy | None = None  # the networks that the mirror reads, if they are on a GPU
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all attributes except the NumPy mirror and compiled losses, which refer to this agent's weights."""
-        state = dict(vars(self))
-        for name in vars(self):
-            if name in ("_mirror", "_host_copy") or (self.execution.compile and name.endswith("_loss")):
-                del state[name]
-        return state
+        """Return all attributes except the NumPy mirror, which refers to this agent's weights."""
+        return {name: value for name, value in vars(self).items() if name not in ("_mirror", "_host_copy")}
 
     # Acting -------------------------------------------------------------------------------------------------
 

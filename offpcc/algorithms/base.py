@@ -8,7 +8,6 @@ from torch import Tensor
 
 from offpcc.algorithms.acting import Acting
 from offpcc.algorithms.construction import Construction
-from offpcc.algorithms.execution import compile_losses
 from offpcc.algorithms.nonfinite import SkippedUpdate
 from offpcc.algorithms.optim import loss_and_stats
 from offpcc.config.registry import configurable
@@ -36,7 +35,6 @@ class ActorCritic(Acting, Construction):
             try:
                 if self._fused is not None and batch.weights is None and self._fused.fits(self):
                     return guard.finish(self._fused(self, batch))
-                compile_losses(self)
                 with self.execution.autocast(self.device):
                     return guard.finish(self._graphed(self, batch) if self._graphed else self.inner_update(batch))
             except SkippedUpdate:

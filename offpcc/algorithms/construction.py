@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
-from offpcc.algorithms.cuda_graphs import GraphedUpdates
+from offpcc.algorithms.cuda_graphs import GraphedUpdates, compiled
 from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
@@ -237,7 +237,6 @@ class Construction:
     model_stats: tuple[str, ...] = ()  # statistics of the rollouts in the model; its settings decide which
     # `offpcc.algorithms.fused` sets the class of the fused update, and the methods that it replaces.
     fused_update: ClassVar[Any] = None
-    uncompiled_losses: ClassVar[tuple[str, ...]] = ()  # losses with second derivatives, which compiled code lacks
     fused_methods: ClassVar[dict[str, Callable[..., Any] | None]]
     stat_names: tuple[str, ...] = ()
     # Of the classes in `ALGORITHMS`: the own name, and the name of the same agent with or without convolutions.
@@ -315,20 +314,31 @@ class Construction:
         ]
         for module in self._train_mode_layers:
             if isinstance(module, Dropout):
-                module.generator = self.noise.generator
+                module.noise = self.noise
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
         self.encoders_are_empty = is_empty(self.shared_encoder) and is_empty(self.actor_encoder) and self.memoryless
         self._build_optimizers(lr if actor_lr is None else actor_lr, lr if encoder_lr is None else encoder_lr, polyak)
-        self.nonfinite_guard = NonFiniteGuard(self.device, skips=self.execution.nonfinite == "skip")
+        is_awaited = self.device.type == "cpu" and not self.execution.compile
+        self.nonfinite_guard = NonFiniteGuard(self.device, self.execution.nonfinite == "skip", is_awaited)
         self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
-        may_use_graphs = self.execution.may_use_graphs(self.device)
-        self._graphed = GraphedUpdates(bool(self.execution.cuda_graphs)) if may_use_graphs else None
         fused, name = self.execution.fused, type(self).__name__
+        self._graphed = None
+        if self.execution.compile:
+            if self.device.type != "cpu" or not self.memoryless:
+                why = "the agent has a memory" if self.device.type == "cpu" else f"the device is {self.device}"
+                raise UserError(
+                    f"{name}.compile is True, but {why}, and compiled updates are for agents without memory on a CPU; "
+                    f"remove this setting"
+                )
+            self._graphed = GraphedUpdates(True, compiled)
+        elif self.execution.may_use_graphs(self.device):
+            self._graphed = GraphedUpdates(bool(self.execution.cuda_graphs))
         if fused and self.fused_update is None:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")
-        self._fused = None if self.fused_update is None or fused is False else self.fused_update(self, bool(fused))
+        has_none = self.fused_update is None or fused is False or (self.execution.compile and not fused)
+        self._fused = None if has_none else self.fused_update(self, bool(fused))
 
     def _choose_critic_inputs(self, options: NetworkOptions) -> None:
         """Set what the critics see, and refuse what cannot be."""

@@ -1,15 +1,18 @@
-"""`GraphedUpdates`: runs an update on a GPU as a CUDA graph, so that the host starts hundreds of operations at once.
+"""`GraphedUpdates`: records updates and repeats them, on a GPU as CUDA graphs, on a CPU as compiled programs.
 
 An update of small networks has hundreds of short operations, and the host takes longer to start each of them than the
 GPU takes to compute it. A CUDA graph records them once and repeats them by one call (`torch.cuda.graph`). It repeats
 the same operations on the same memory. So there is one graph for each shape of batches. Updates with and without a step
 of the actor have different graphs, too.
+
+On a CPU, PyTorch's Inductor compiles the operations of an update to one program, which computes short operations
+together. It repeats them on the same memory, as a CUDA graph does.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from torch import Tensor, nn
 from offpcc.algorithms.components import RunningNormalization, Temperature
 from offpcc.algorithms.optim import Optimizer, ParameterGroup, PolyakAverage
 from offpcc.core import Batch, Stats
+from offpcc.networks.noise import Fill, Noise
 from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.system import GPU_LOCK
@@ -33,19 +37,21 @@ UNREAD = {
     *("_mirror", "_host_copy", "_test_draws", "test_epsilon", "epsilon_ladder", "noise_scale"),
     *("_arguments", "_graphed"),
 }
+MOST_COMPILED = 16  # kinds of updates; each takes 10 seconds or more to compile
+Recorded = tuple[Tensor, tuple[str, ...], dict[str, Tensor]]  # numbers, their names, and other tensors
 Capture = Callable[..., tuple[Callable[[], None], Any]]
 
 
-def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) -> tuple[Callable[[], None], Any]:
+def capture(function: Callable[[], Any], noise: Noise, pool: Any) -> tuple[Callable[[], None], Any]:
     """Record the operations of `function` on the GPU. Return what repeats them, and the result, which they overwrite.
 
     Args:
         function: it is called once; its operations are recorded and not computed.
-        generator: the generator of its random numbers. Each repetition draws new ones, as a call of `function` would.
+        noise: gives its random numbers. Each repetition draws new ones, as a call of `function` would.
         pool: memory that graphs may share, because one of them is repeated at a time.
     """
     graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(generator)
+    graph.register_generator_state(noise.generator)
     with GPU_LOCK:
         collects = gc.isenabled()
         gc.collect()
@@ -59,29 +65,60 @@ def capture(function: Callable[[], Any], generator: torch.Generator, pool: Any) 
     return graph.replay, result
 
 
+def compiled(function: Callable[[], Recorded], noise: Noise, pool: Any) -> tuple[Callable[[], None], Recorded]:
+    """Compile the operations of `function` for the CPU. Arguments and results: see `capture`."""
+    draws: list[tuple[Fill, Tensor]] = []
+    recorded: list[Recorded] = []
+
+    def on_draw(fill: Fill, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        with torch_private.outside_of_trace():
+            draws.append((fill, torch.zeros(shape, dtype=dtype)))
+        return draws[-1][1]
+
+    def flat() -> list[Tensor]:
+        recorded.append(function())
+        return [recorded[0][0], *recorded[0][2].values()]
+
+    noise.on_draw = on_draw
+    try:
+        run = torch_private.compile_operations(flat)
+    finally:
+        noise.on_draw = None
+    numbers, names, others = recorded[0]
+    made = [torch.zeros(x.shape, dtype=x.dtype) for x in (numbers, *others.values())]
+
+    def start() -> None:
+        for fill, drawn in draws:
+            fill(drawn)
+        torch_private.foreach_copy_(made, run())
+
+    return start, (made[0], names, dict(zip(others, made[1:], strict=True)))
+
+
 class GraphedUpdates:
     """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
 
     Args:
         is_wanted: whether the user asked for graphs. Else agents with code of the user's have none.
-        capture: records a function; see `capture`. Tests give another one.
+        capture: records a function: `capture`, or `compiled`. Tests give another one.
 
     Attributes:
         is_on: whether graphs are used; None before the first update.
     """
 
     def __init__(self, is_wanted: bool, capture: Capture = capture) -> None:
-        self.is_wanted, self.capture = is_wanted, capture
+        self.is_wanted, self.capture, self.compiles = is_wanted, capture, capture is compiled
         self.is_on: bool | None = True if is_wanted else None
         self.graphs: dict[Hashable, UpdateGraph] = {}
         self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
-        self.warm_up = WARM_UP
+        # A compiled update rounds otherwise than a plain one, so a resumed run may not begin with plain ones.
+        self.warm_up = 0 if self.compiles else WARM_UP
         self.pool: Any = None  # memory that all graphs share
         self.has_told = self.is_full = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without graphs, which refer to the memory of this agent."""
-        return {"is_wanted": self.is_wanted}
+        return {"is_wanted": self.is_wanted, "capture": compiled if self.compiles else capture}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a copy."""
@@ -100,6 +137,12 @@ class GraphedUpdates:
         kind = update_kind(agent, batch)
         graph = self.graphs.get(kind)
         if graph is None:
+            if self.compiles and len(self.graphs) == MOST_COMPILED:
+                raise UserError(
+                    f"{type(agent).__name__}.compile is True, but there are more than {MOST_COMPILED} kinds of "
+                    f"updates: they differ in the shape of the batch, or in a number of the algorithm, such as one "
+                    f"that decays; remove this setting"
+                )
             if len(self.seen) == MOST_KINDS:
                 self._forget(type(agent).__name__)
             self.seen[kind] = self.seen.get(kind, 0) + 1
@@ -167,13 +210,16 @@ class UpdateGraph:
             return torch.stack([value.float() for value in numbers.values()]), tuple(numbers), others
 
         try:
-            self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise.generator, pool)
+            self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise, pool)
             self._note_steps(agent, counts)
-        except RuntimeError as error:  # PyTorch's generators cannot be used any more, so nothing else would work
-            name = type(agent).__name__
+        except Exception as error:  # of a CUDA graph: PyTorch's generators cannot be used any more
+            if capture is not compiled and not isinstance(error, RuntimeError):
+                raise
+            how = "compiled" if capture is compiled else "recorded as a CUDA graph"
+            option = "compile" if capture is compiled else "cuda_graphs"
             raise UserError(
-                f"an update of {name} cannot be recorded as a CUDA graph ({first_line(error)}); bind "
-                f"ActorCritic.cuda_graphs = False"
+                f"an update of {type(agent).__name__} cannot be {how} ({first_line(error)}); bind "
+                f"ActorCritic.{option} = False"
             ) from error
         finally:  # recording computes nothing
             for optimizer, number in counts.items():

@@ -36,7 +36,6 @@ class EDAC(SACN):
         UserError: there is a single critic.
     """
 
-    uncompiled_losses = ("critic_loss",)
     stat_names = (*SACN.stat_names, "similarity")
 
     def __init__(

@@ -1,10 +1,8 @@
 """`Execution`: options for how updates are computed."""
 
 import contextlib
-import functools
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 
@@ -23,12 +21,13 @@ class Execution:
             TD3+BC, IQL, BC, SAC, SAC-N, MBPO, MOPO, MOReL and the four modes (such as `aleatoric_penalty`), with plain
             MLPs and without memory. By default, they are used wherever possible. A batch with importance weights always
             gets the plain update.
-        compile: whether to compile the losses with `torch.compile`. It needs a C++ compiler, and the first updates take
-            a minute or more. Encoders, optimizers and targets are not compiled.
+        compile: whether to compile whole updates with PyTorch's Inductor, for agents without memory on a CPU. It needs
+            a C++ compiler. The first update of each kind takes up to a minute, and less if PyTorch's cache has it. An
+            update may not depend on Python state that changes. NaN and infinity are told some updates later.
         cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host
             starts all operations of an update at once. It needs batches of the same shapes, such as those of single
             steps or of segments; the first updates of each shape are made without a graph. By default, graphs are used
-            for algorithms and networks of offpcc without `compile`. With True, they are used for your own, too: then an
+            for algorithms and networks of offpcc. With True, they are used for your own, too: then an
             update may not depend on Python state that changes, because a graph repeats what it recorded.
         nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
             tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. In both cases, no
@@ -42,25 +41,11 @@ class Execution:
     nonfinite: Annotated[str, one_of(("raise", "skip"))] = "raise"
 
     def may_use_graphs(self, device: torch.device) -> bool:
-        """Check whether updates on `device` may be CUDA graphs; with `compile`, only if the user asked for them."""
-        is_off = self.compile if self.cuda_graphs is None else not self.cuda_graphs
-        return device.type == "cuda" and not is_off
+        """Check whether updates on `device` may be CUDA graphs."""
+        return device.type == "cuda" and self.cuda_graphs is not False
 
     def autocast(self, device: torch.device) -> contextlib.AbstractContextManager[None]:
         """Return the context of an update. It caches no cast weights, because weights change during an update."""
         if self.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
-
-
-def compile_losses(agent: Any) -> None:
-    """Replace the agent's losses, which are functions of summaries and batch, by compiled ones if asked."""
-    for name in loss_names(agent.__class__) if agent.execution.compile else ():
-        if name not in (*vars(agent), *agent.uncompiled_losses):
-            setattr(agent, name, torch.compile(getattr(agent, name)))
-
-
-@functools.cache
-def loss_names(cls: Hashable) -> tuple[str, ...]:
-    """Return the names of the class's methods that are losses of an optimizer."""
-    return tuple(name for name in dir(cls) if name.endswith("_loss") and name != "td_loss")

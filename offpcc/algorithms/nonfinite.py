@@ -24,7 +24,7 @@ from offpcc.core import Batch, Stats
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.tensor_files import write_tensors
-from offpcc.utils.torch_private import find_nonfinite_
+from offpcc.utils.torch_private import find_nonfinite_, is_traced
 
 GIVEN = (
     "observations",
@@ -109,6 +109,8 @@ class NonFiniteGuard:
     Args:
         device: the agent's device.
         skips: True to skip and count bad updates, False to raise an error.
+        is_awaited: whether the guard reads each check's result at once, instead of some updates later. On a GPU,
+            waiting would take time, and a compiled update computes all its steps before the host can read a result.
 
     Attributes:
         statistics: tensors that change without an optimizer step, such as those of a normalisation.
@@ -116,12 +118,11 @@ class NonFiniteGuard:
             update resets it.
         num_updates: number of updates, skipped ones included.
         bad_in_a_row: number of consecutive bad updates up to the last one that the host knows of.
-        is_awaited: True if the guard reads each check's result at once, as on a CPU. On a GPU, waiting would take time.
         is_search: whether the current update repeats a bad one without effect, to name its first bad tensor.
     """
 
-    def __init__(self, device: torch.device, skips: bool = False) -> None:
-        self.skips, self.is_awaited = skips, device.type == "cpu"
+    def __init__(self, device: torch.device, skips: bool = False, is_awaited: bool = True) -> None:
+        self.skips, self.is_awaited = skips, is_awaited
         self.statistics: list[Tensor] = []
         self.found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
@@ -239,7 +240,10 @@ class NonFiniteGuard:
         """
         given, self._unchecked = self._unchecked, []
         if not self.is_awaited and not self.is_search:
-            if given:  # this operation also multiplies them by 1
+            if is_traced():  # 0 times a number is 0 if it is finite; in plain operations, which a compiler joins
+                zero = sum([(0.0 * x).sum() for x in given])
+                self.found.copy_(torch.maximum(self.found, torch.as_tensor(zero != 0.0).float()))
+            elif given:  # this operation also multiplies them by 1
                 find_nonfinite_(given, self.found, self._one)
             return
         total = sum([(x.sum() if x.dim() else x).item() for x in given])

@@ -266,11 +266,14 @@ class ParameterGroup:
         parameters, means, squares, steps = ([part[number] for number in reached] for part in parts)
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         self.set_rate(num_updates)
+        rate = self.latest_rate if self.device_rate is None else self.device_rate
+        if torch_private.is_traced():
+            self._step_by_parts(reached, rate, found_inf)
+            return
         counts = [self._counts] if len(reached) == len(self.parameters) else steps
         torch_private.foreach_add_(counts, 1.0)
         if found_inf is not None:
             torch_private.foreach_add_(counts, found_inf, alpha=-1.0)
-        rate = self.latest_rate if self.device_rate is None else self.device_rate
         options = {"lr": rate, "eps": self.eps, **ADAM, "found_inf": found_inf}
         columns = parameters, gradients, means, squares, steps
         for decays in self.kinds:
@@ -282,6 +285,22 @@ class ParameterGroup:
                 continue
             step = torch_private.fused_adamw_ if decays else torch_private.fused_adam_
             step(*some, [], counted, weight_decay=self.weight_decay if decays else 0.0, **options)
+
+    def _step_by_parts(self, reached: Sequence[int], rate: float | Tensor, found_inf: Tensor | None) -> None:
+        """Make the step in plain operations, which a compiler joins with others."""
+        is_skipped = torch.zeros_like(self._counts[0]) if found_inf is None else found_inf
+        beta1, beta2 = ADAM["beta1"], ADAM["beta2"]
+        for number in reached:
+            parameter, mean, square = self.parameters[number], self.means[number], self.squares[number]
+            count, gradient = self._counts[number].add_(1.0 - is_skipped), parameter.grad
+            assert gradient is not None
+            new_mean = torch.lerp(mean, gradient, 1.0 - beta1)
+            new_square = beta2 * square + (1.0 - beta2) * gradient.square()
+            root = new_square.sqrt() / (1.0 - beta2**count).sqrt() + self.eps
+            decay = 1.0 - rate * self.weight_decay if self.decays[number] else 1.0
+            new = decay * parameter - rate / (1.0 - beta1**count) * new_mean / root
+            for old, changed in ((parameter, new), (mean, new_mean), (square, new_square)):
+                old.copy_(torch.where(is_skipped > 0.0, old, changed))
 
     def set_rate(self, num_updates: int) -> None:
         """Set the rate of the next step by the schedule, if there is one.

@@ -18,6 +18,7 @@ from offpcc.networks.encoders import (
     build_encoder,
 )
 from offpcc.utils.errors import UserError
+from offpcc.utils.torch_private import is_traced
 
 
 @configurable
@@ -116,7 +117,7 @@ def _laid_out(frames: Tensor) -> Tensor:
     Updates of 32 frames and more are up to 30 % faster then, mostly in the backward pass; a few frames are not.
     An exported actor takes any number of frames, so its graph must not depend on that number.
     """
-    if frames.device.type == "cpu" and not torch.compiler.is_exporting() and len(frames) >= 32:
+    if frames.device.type == "cpu" and not is_traced() and len(frames) >= 32:
         return frames.contiguous(memory_format=torch.channels_last)
     return frames
 

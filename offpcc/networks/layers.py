@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from offpcc.networks.mlp_kernels import perceptrons, rows_of_block, takes_kernels
+from offpcc.networks.noise import Noise
 from offpcc.utils.torch_private import HOOKS
 
 EXPANSION = 4  # inner width of a residual block, by its width
@@ -94,16 +95,16 @@ def layers_of(num_in: int, hidden_dims: Sequence[int], num_out: int, num: int | 
 
 
 class Dropout(nn.Dropout):
-    """Dropout that draws from `generator`, which the agent sets, so that the agent's seed fixes an update."""
+    """Dropout that draws from `noise`, which the agent sets, so that the agent's seed fixes an update."""
 
-    generator: torch.Generator | None = None
+    noise: Noise | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (...)."""
         if not self.training:
             return x
-        kept = torch.rand(x.shape, generator=self.generator, device=x.device) >= self.p
-        return x * kept / (1.0 - self.p)
+        drawn = torch.rand(x.shape, device=x.device) if self.noise is None else self.noise.fractions(x.shape)
+        return x * (drawn >= self.p) / (1.0 - self.p)
 
 
 class ResidualBlock(nn.Sequential):

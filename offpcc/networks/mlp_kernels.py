@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offpcc.utils.torch_private import is_traced
+
 BLOCK = 2**18  # numbers in the widest layer's output for one block of rows: 1 MB in float32
 DENSE = 0.8  # share of rows with a gradient from which it is computed in all rows
 NORM_EPS = 1e-5  # of layer norm, as in PyTorch's layers
@@ -23,8 +25,8 @@ def rows_of_block(widths: Iterable[int]) -> int:
 
 
 def takes_kernels(x: Tensor) -> bool:
-    """Check whether `perceptrons` may read `x`. An exported program has PyTorch's layers only."""
-    return x.device.type == "cpu" and not torch.compiler.is_exporting()
+    """Check whether `perceptrons` may read `x`. Exported and compiled programs have PyTorch's layers only."""
+    return x.device.type == "cpu" and not is_traced()
 
 
 class _Perceptrons(torch.autograd.Function):

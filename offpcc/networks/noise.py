@@ -1,5 +1,6 @@
 """`Noise`: the random numbers of an algorithm."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 from offpcc.utils.rng import NumpyGenerator
+
+Fill = Callable[[Tensor], Tensor]  # writes random numbers to a tensor and returns it
 
 
 class Noise:
@@ -21,10 +24,12 @@ class Noise:
         own = np.random.SeedSequence((seed, 1)).generate_state(1, np.uint64) >> np.uint64(1)
         self.generator = torch.Generator(device).manual_seed(int(own[0]))
         self.acting = NumpyGenerator(seed, 4)
+        # Set while an update is compiled: it returns the tensor that each repetition of the update fills first.
+        self.on_draw: Callable[[Fill, Sequence[int], torch.dtype], Tensor] | None = None
 
     def normal(self, like: Tensor) -> Tensor:
         """Return standard normal numbers with the shape and dtype of `like`."""
-        return torch.randn(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
+        return self._draw(lambda x: x.normal_(generator=self.generator), like.shape, like.dtype)
 
     def array(self, *shape: int) -> np.ndarray:
         """Return standard normal numbers (float32) for `act`."""
@@ -37,16 +42,24 @@ class Noise:
 
     def uniform(self, like: Tensor) -> Tensor:
         """Return uniform numbers in [-1, 1) with the shape and dtype of `like`."""
-        numbers = torch.rand(like.shape, generator=self.generator, device=self.device, dtype=like.dtype)
-        return 2.0 * numbers - 1.0
+        return 2.0 * self.fractions(like.shape, like.dtype) - 1.0
+
+    def fractions(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return uniform numbers in [0, 1)."""
+        return self._draw(lambda x: x.uniform_(generator=self.generator), shape, dtype)
 
     def integers(self, low: int, high: int, shape: tuple[int, ...]) -> Tensor:
         """Return integers in [low, high), int64."""
-        return torch.randint(low, high, shape, generator=self.generator, device=self.device)
+        return self._draw(lambda x: x.random_(low, high, generator=self.generator), shape, torch.int64)
 
     def subset(self, num: int, size: int) -> Tensor:
         """Return `size` different integers in [0, num), int64, (size,)."""
-        return torch.randperm(num, generator=self.generator, device=self.device)[:size]
+        return self._draw(lambda x: torch.randperm(num, generator=self.generator, out=x), (num,), torch.int64)[:size]
+
+    def _draw(self, fill: Fill, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        if self.on_draw is not None:
+            return self.on_draw(fill, shape, dtype)
+        return fill(torch.empty(shape, dtype=dtype, device=self.device))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of the generators."""

@@ -9,7 +9,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,8 @@ def try_updates(algorithm: Any, buffer: Any, is_complete: bool = True) -> None:
     with _same_random_states():
         try:
             algorithm = copy.deepcopy(algorithm)
-            algorithm.execution = replace(algorithm.execution, compile=False)
+            if algorithm.execution.compile:  # takes longer than the trial
+                algorithm._graphed, algorithm.nonfinite_guard.is_awaited = None, True
             buffer = _filled(algorithm, getattr(buffer, "receiver", buffer))
             num_updates = 1 + min(int(getattr(algorithm, "policy_delay", 1)), MOST_UPDATES)  # the actor learns in one
         except Exception:  # the user's parts cannot be copied; the run shows whether they work

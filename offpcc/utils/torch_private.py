@@ -4,9 +4,13 @@ They are faster than anything public. PyTorch `LAST_SEEN` still has them.
 """
 
 import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from offpcc.utils.version import private_attribute
 
@@ -34,3 +38,64 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 CONTENTS = ("_modules", "_parameters")
 for _name in (*HOOKS, *CONTENTS):
     _private(nn.Identity(), _name)
+
+
+class _Tracing(threading.local):
+    is_on = False
+
+
+_tracing = _Tracing()
+
+
+def is_traced() -> bool:
+    """Check whether this thread's operations are recorded, for an exported program or a compiled update."""
+    return _tracing.is_on or torch.compiler.is_exporting()
+
+
+@contextmanager
+def outside_of_trace() -> Iterator[None]:
+    """Compute for real inside of `compile_operations`."""
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    with unset_fake_temporarily(), disable_proxy_modes_tracing():
+        yield
+
+
+def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
+    """Record the operations of `function`, which are not computed, and compile them with PyTorch's Inductor.
+
+    The result reads and writes the same tensors as `function`, and returns what `function` returned.
+    """
+    # They take a second to import, and only compiled updates need them.
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    _tracing.is_on = True
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            module = make_fx(function, _allow_non_fake_inputs=True)()
+    finally:
+        _tracing.is_on = False
+    tensors: dict[int, Tensor] = {}
+    inputs: dict[int, Any] = {}
+    for node in [node for node in module.graph.nodes if node.op == "get_attr"]:  # the tensors that exist outside of it
+        tensor = getattr(module, node.target)
+        if id(tensor) not in inputs:
+            with module.graph.inserting_before(next(iter(module.graph.nodes))):
+                inputs[id(tensor)] = module.graph.placeholder(f"given_{len(inputs)}")
+            inputs[id(tensor)].meta, tensors[id(tensor)] = node.meta, tensor.detach()
+        node.replace_all_uses_with(inputs[id(tensor)])
+        module.graph.erase_node(node)
+    module.recompile()
+    given = [*tensors.values()][::-1]  # each placeholder came before the earlier ones
+    with torch.no_grad(), config.patch(cpp_wrapper=True):
+        compiled: Any = compile_fx(module, given)
+
+    @torch.no_grad()
+    def run() -> Any:
+        return compiled(*given)
+
+    return run

@@ -1,79 +1,160 @@
-"""Losses that are compiled give what the plain ones give; by a backend that needs no compiler."""
+"""Compiled updates give what the plain ones give. Most tests run the recorded operations without a compiler."""
 
 import copy
-import functools
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
-from test_fused import assert_near, batch, weights
+from test_contract import ACTIONS, CASES, VECTORS, Case, parameters
 
-from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.nonfinite import NonFiniteError
+from offpcc.algorithms.optim import LinearDecay
 from offpcc.core import Step
-from offpcc.networks import Recurrent
+from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError
 
-VECTORS, ACTIONS = Box(-np.inf, np.inf, (5,), np.float32), Box(-1, 1, (2,), np.float32)
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """Run the recorded operations one by one, as no compiler is needed for that."""
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: module)
 
 
-@pytest.fixture(autouse=True)
-def without_a_compiler(monkeypatch):
-    torch._dynamo.reset()
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
+def updated(case, num_updates=4, **options):
+    """A plain agent and a compiled one after the same updates, whose statistics were compared."""
+    is_fused = {} if case.cls.fused_update is None else {"fused": False}
+    plain, compiled = case.build(**is_fused, **options), case.build(compile=True, **options)
+    for seed in range(num_updates):
+        expected, stats = (agent.update_networks(case.batch(seed)) for agent in (plain, compiled))
+        assert stats.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(stats[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    torch.testing.assert_close(parameters(compiled), parameters(plain), rtol=1e-3, atol=1e-5)
+    return plain, compiled
 
 
-def built(name, **options):
-    if name.startswith("r"):
-        memory = functools.partial(Recurrent, hidden_dim=6, num_layers=1)
-        options |= {"shared_encoder" if name.endswith("_s") else "encoder": memory}
-    return ALGORITHMS[name](VECTORS, ACTIONS, hidden_dims=(8, 6), **options)
+MEMORYLESS = [case for case in CASES if "-" not in str(case) and not case.cls.__name__.endswith("2D2")]
 
 
-SLOW = [
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in ("td3", "iql", "cql", "bcq", "bc", "awac", "edac", "fql", "rsac_s")
-]
+@pytest.mark.parametrize("case", MEMORYLESS, ids=str)
+def test_updates_are_those_that_are_not_compiled(case, recorded):
+    _, compiled = updated(case)
+    assert len(compiled._graphed.graphs) == case.delay
+
+
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sac", "rsac", *SLOW])
-def test_updates_are_those_of_plain_losses(name):
-    compile, plain = built(name, compile=True), built(name, fused=False)
-    steps = {"num_steps": 3, "complete": False} if name.startswith("r") else {}
+@COMPILER
+@pytest.mark.parametrize("name", ["sac", "td3", "bc", "cql", "csac"])
+def test_updates_by_the_compiler(name):
+    updated(next(case for case in CASES if str(case) == name))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": LinearDecay(1e-2, 1e-3, 3), "max_grad_norm": 0.1},
+        {"weight_decay": 0.5, "adam_eps": 0.1, "n_step": 2, "reward_scale": 3.0},
+        {"normalize_observations": True, "target_subset": 1, "num_critics": 3, "polyak": 0.5},
+        {"dropout": 0.5, "layer_norm": True, "policy_delay": 2, "target_update_interval": 2},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_options(options, recorded):
+    updated(Case("sac"), 5, **options)
+
+
+def test_importance_weights(recorded):
+    case = Case("sac")
+    batch = case.batch()._replace(weights=torch.tensor([0.1, 0.5, 1.0]).view(3, 1, 1))
+    plain, compiled = (case.build(**given).update_networks(batch) for given in ({"fused": False}, {"compile": True}))
+    torch.testing.assert_close(compiled["td_error"], plain["td_error"], rtol=1e-4, atol=1e-5)
+
+
+def test_one_that_was_loaded_goes_on_as_one_that_was_not(recorded):
+    case = Case("td3")
+    whole, half = case.build(compile=True), case.build(compile=True)
     for seed in range(3):
-        ours, theirs = (agent.update_networks(batch(seed, **steps)) for agent in (compile, plain))
-        assert ours.keys() == theirs.keys()
-        for key, expected in theirs.items():
-            torch.testing.assert_close(ours[key], expected, rtol=1e-4, atol=1e-5)
-    assert_near(weights(compile), weights(plain), 1e-4)
-    assert any(key.endswith("_loss") for key in vars(compile)), "nothing was compiled"
+        whole.update_networks(case.batch(seed))
+        half.update_networks(case.batch(seed))
+    loaded = case.build(compile=True)
+    for name, part in half.stateful_parts().items():
+        loaded.stateful_parts()[name].load_state_dict(copy.deepcopy(part.state_dict()))
+    for seed in range(3, 7):
+        whole.update_networks(case.batch(seed))
+        loaded.update_networks(case.batch(seed))
+    torch.testing.assert_close(parameters(loaded), parameters(whole), rtol=0, atol=0)
 
 
-def test_importance_weights():
-    compile, plain = built("sac", compile=True), built("sac", fused=False)
-    for seed in range(2):
-        given = batch(seed, num_steps=2, complete=False)._replace(weights=torch.linspace(0.1, 1.0, 16).view(16, 1, 1))
-        ours, theirs = (agent.update_networks(given) for agent in (compile, plain))
-        assert ours.keys() == theirs.keys()
-        torch.testing.assert_close(ours["td_error"], theirs["td_error"], rtol=1e-4, atol=1e-5)
-    assert_near(weights(compile), weights(plain), 1e-4)
+@pytest.mark.parametrize("nonfinite", ["raise", "skip"])
+def test_a_bad_update_changes_nothing_and_is_named(nonfinite, recorded):
+    case = Case("sac")
+    agent = case.build(compile=True, nonfinite=nonfinite)
+    agent.update_networks(case.batch(0))
+    before = parameters(agent)
+    good = case.batch(1)
+    bad = good._replace(rewards=good.rewards.clone().fill_(torch.nan))
+    stats = agent.update_networks(bad)
+    torch.testing.assert_close(parameters(agent), before, rtol=0, atol=0)
+    if nonfinite == "skip":
+        assert stats["skipped"] == 1.0 and stats["critic_loss"].isnan()
+        agent.update_networks(good)
+        with pytest.raises(AssertionError):
+            torch.testing.assert_close(parameters(agent), before)
+        return
+    with pytest.raises(NonFiniteError, match=r"update 2: the batch's rewards is nan"):
+        for _ in range(50):
+            agent.update_networks(good)
 
 
-def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path):
-    agent = built("sac", compile=True)
-    agent.update_networks(batch(0))
-    other, before = copy.deepcopy(agent), weights(agent)
-    other.update_networks(batch(1))
-    assert_near(weights(agent), before, 0.0)
+def test_a_copy_and_an_actors_file_are_of_their_own(tmp_path, recorded):
+    case = Case("sac")
+    agent = case.build(compile=True)
+    agent.update_networks(case.batch(0))
+    other, before = copy.deepcopy(agent), parameters(agent)
+    other.update_networks(case.batch(1))
+    assert other._graphed.compiles and len(other._graphed.graphs) == 1
+    torch.testing.assert_close(parameters(agent), before, rtol=0, atol=0)
     assert not torch.equal(other.critics.net[0].weight, agent.critics.net[0].weight)
     save_actor(agent, tmp_path / "actor.pt")
-    step = Step(np.ones((1, 5), np.float32), np.zeros((1, 2)), np.zeros((1, 1)), np.ones(1))
+    step = Step(np.ones((1, *VECTORS.shape), np.float32), np.zeros((1, 2)), np.zeros((1, 1)), np.ones(1))
     ours, theirs = (one.act(step, deterministic=True)[0] for one in (agent, load_actor(tmp_path / "actor.pt")))
     np.testing.assert_array_equal(ours, theirs)
 
 
-def test_what_was_asked_for_twice_is_refused():
+class Reads(SAC):
+    def actor_loss(self, h, batch):
+        loss, stats = super().actor_loss(h, batch)
+        return (2.0 * loss if loss.item() > 0 else loss), stats
+
+
+def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
+    with pytest.raises(UserError, match=r"SAC\.compile is True, but the agent has a memory, .*; remove this setting"):
+        next(case for case in CASES if str(case) == "rsac-lstm").build(compile=True)
     with pytest.raises(UserError, match=r"SAC\.fused is True, but compile is True"):
-        built("sac", compile=True, fused=True)
+        Case("sac").build(compile=True, fused=True)
+    case = Case("sac")
+    with pytest.raises(
+        UserError, match=r"an update of Reads cannot be compiled \(.*; bind ActorCritic.compile = False"
+    ):
+        Reads(VECTORS, ACTIONS, compile=True, hidden_dims=(4,)).update_networks(case.batch())
+    monkeypatch.setattr(cuda_graphs, "MOST_COMPILED", 2)
+    agent = case.build(compile=True)
+    with pytest.raises(UserError, match=r"SAC\.compile is True, but there are more than 2 kinds of updates: "):
+        for number in range(3):
+            agent.gamma = 0.9 + 0.01 * number
+            agent.update_networks(case.batch())
+
+
+def test_a_missing_compiler_is_told(monkeypatch):
+    def refuses(function):
+        raise RuntimeError("No working C++ compiler found")
+
+    monkeypatch.setattr(torch_private, "compile_operations", refuses)
+    with pytest.raises(UserError, match=r"cannot be compiled \(.*No working C\+\+ compiler found"):
+        Case("sac").build(compile=True).update_networks(Case("sac").batch())

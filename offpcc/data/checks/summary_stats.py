@@ -64,7 +64,7 @@ def is_constant(numbers: Array) -> bool:
 
 
 def is_binary(observations: Array) -> bool:
-    """Check whether all rows are vectors of zeros and ones, as states of Discrete, MultiDiscrete and MultiBinary are."""
+    """Check whether all rows are vectors of zeros and ones, as Discrete, MultiDiscrete and MultiBinary states are."""
     if observations.ndim != 2 or observations.shape[1] == 1:
         return False
     parts = (observations[rows] for rows in blocks(observations))
