@@ -61,6 +61,7 @@ UNBOUNDED = "unbounded"  # a length
 STRETCH = 10  # steps of rollouts without a bound that are stored at a time; others replace those that ended meanwhile
 BLOCK = 8_192  # rollouts of agents without memory that are played at a time
 RECURRENT_BLOCK = 512
+ENDLESS = 1_000.0  # steps that count as forever without a discount
 MOST_OF_CAPACITY = 10  # times the capacity, which a round of rollouts may have in steps; more is a mistake
 
 
@@ -149,9 +150,9 @@ class ImaginationOptions(Settings):
             its last step out, and the value after the step before is bootstrapped. Default: "terminal", in NEUBAY
             "truncated".
         end_reward: reward of the last step at the threshold. None for minus the largest recorded reward; or, where
-            recorded rewards are negative on average, for the smallest one forever, discounted: the end of an episode
-            would be a gain there. Both are found as targets have rewards, with `reward_scale` and `reward_shift`. A
-            number is a reward as recorded, before these.
+            recorded rewards are negative on average, for the smallest one forever, discounted (1,000 times with a
+            discount of 1): the end of an episode would be a gain there. Both are found as targets have rewards, with
+            `reward_scale` and `reward_shift`. A number is a reward as recorded, before these.
         prefix: with memory, recorded steps before a rollout that compute the hidden state; None for all since the
             episode's start.
         train_every: environment steps between two trainings of the model, if the run trains it.
@@ -345,7 +346,8 @@ class Imagination(Callback):
         names = "smallest_reward", "largest_reward"
         low, high = sorted(factor * facts[name] + shift for name in names)  # as targets have them
         is_cost = factor * facts.get("mean_reward", 0.0) + shift < 0.0  # the end of an episode would be a gain
-        worst = ((low / max(1.0 - self.discount, 1e-3) if is_cost else -high) - shift) / factor
+        forever = 1.0 / (1.0 - self.discount) if self.discount < 1.0 else ENDLESS
+        worst = ((low * forever if is_cost else -high) - shift) / factor
         spread = facts.get("uncertainty", {}).get(options.uncertainty, {})
         if options.threshold is not None:
             threshold = self._limit(options.threshold, spread)

@@ -477,6 +477,15 @@ def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
     assert imagination.pessimism.end_reward == pytest.approx(-200.0)
 
 
+@pytest.mark.parametrize(("discount", "expected"), [(0.9, -20.0), (0.9995, -4_000.0), (1.0, -2_000.0)])
+def test_a_failure_costs_as_much_as_the_smallest_reward_forever(discount, expected):
+    imagination = played(threshold=0.5)
+    imagination.discount = discount
+    imagination.model.facts |= {"largest_reward": 0.0, "smallest_reward": -2.0, "mean_reward": -1.0}
+    imagination._set_data(imagination.data.rows)
+    assert imagination.pessimism.end_reward == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("mean", "shift", "expected"),
     [
