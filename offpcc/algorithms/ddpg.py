@@ -4,7 +4,9 @@ Differs from the paper:
 
 - The exploration noise is Gaussian, not Ornstein-Uhlenbeck.
 - Adam's learning rate and the network sizes are those of the configs.
-- There is no weight decay.
+- There is no weight decay, and no batch normalisation.
+- Initial weights are PyTorch's. The paper's last layers are small.
+- Targets keep a share of 0.995 in an update (`polyak`), as in TD3. The paper's keep 0.999.
 - Actions enter the critic at its first layer.
 """
 

@@ -6,6 +6,8 @@ threshold, by default the largest distance over the data (the discrepancy).
 Differs from the paper:
 
 - The policy learns by SAC. The paper's is a natural policy gradient after imitation of the data.
+- Rollouts begin at any recorded observation, and have at most 10 steps by default (`Imagination.length`). The paper's
+  begin at first observations and have hundreds of steps.
 - The reward is learned, too; the paper takes the true reward function.
 - Only the elites predict and are compared; the paper compares all networks. `configs/algorithms/morel.gin` makes all of
   them elites.

@@ -12,6 +12,8 @@ Differs from the papers:
 - Updates wait for the end of an episode.
 - With separate encoders, the target critics' encoders run over the history from its start.
 - Previous actions as inputs are optional.
+- Each image is shifted once. DrQ averages targets and losses over two shifts (K = M = 2).
+- Initial weights are PyTorch's, those of DrQ orthogonal. Its actor and targets move in every second update only.
 """
 
 import functools
