@@ -17,7 +17,7 @@ from offpcc.algorithms.acting import ACTOR_FORMAT
 from offpcc.config.bindings import explains_calls, parameters
 from offpcc.config.registry import from_specification
 from offpcc.config.synonyms import no_attribute
-from offpcc.config.validation import NumEnvs, check_arguments, format_value, rules_of
+from offpcc.config.validation import NumEnvs, format_value
 from offpcc.core import Memory, Step
 from offpcc.envs.wrappers import scale_of
 from offpcc.utils.errors import UserError, first_line
@@ -102,7 +102,6 @@ class Agent:
         Raises:
             UserError: `num_envs` is not a whole number above 0.
         """
-        check_arguments("reset", rules_of(Agent.reset), {"num_envs": num_envs})
         self._num_envs, rows = num_envs, num_envs or 1
         self._memory: Memory = None
         self._is_first = np.ones(rows, np.bool_)

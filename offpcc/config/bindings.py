@@ -12,7 +12,7 @@ import gin
 
 from offpcc.config import gin_private
 from offpcc.config.synonyms import LEARNING_WRAPPERS, argument_hint, binding_hint
-from offpcc.config.validation import FOR_NUMBERS, format_value, has_flags, takes_numbers
+from offpcc.config.validation import FOR_NUMBERS, check_arguments, format_value, has_flags, rules_of, takes_numbers
 from offpcc.utils.errors import UserError, print_to_stderr, similar
 
 COMMAND_LINE = "--gin"
@@ -116,7 +116,10 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Collection[str]) -> 
 
 
 def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Decorate a function: a call with wrong arguments raises a `UserError` with the right ones, and no TypeError."""
+    """Decorate a function: a call with wrong arguments raises a `UserError` with the right ones, and no TypeError.
+
+    Arguments are wrong if the function has none of this name, or if they break the rule in their annotation.
+    """
     signature, name = inspect.signature(function), function.__qualname__
     declared = [one for one in signature.parameters.values() if one.name not in ("cls", "self")]
     in_order = [one.name for one in declared if one.kind is one.POSITIONAL_OR_KEYWORD]
@@ -125,6 +128,8 @@ def explains_calls(function: Callable[Given, Result]) -> Callable[Given, Result]
     @functools.wraps(function)
     def explained(*args: Given.args, **kwargs: Given.kwargs) -> Result:
         try:
+            if rules := rules_of(function):
+                check_arguments(name, rules, signature.bind(*args, **kwargs).arguments)
             return function(*args, **kwargs)
         except TypeError:
             explain(args, kwargs)  # only now: a check of each call takes microseconds, which count in `Agent.act`

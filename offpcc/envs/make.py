@@ -27,10 +27,8 @@ from offpcc.config.validation import (
     FOR_NUMBERS,
     Rule,
     above,
-    check_arguments,
     format_value,
     has_flags,
-    rules_of,
     takes_numbers,
 )
 from offpcc.envs.d4rl import catalog
@@ -206,7 +204,6 @@ def make(
             constructor raised.
     """
     choose_opengl()
-    check_arguments("make", rules_of(EnvOptions), {"timeout": timeout, "state": state})
     check_is_env(name)
     if not isinstance(wrappers, list | tuple) or not all(map(callable, wrappers)):
         raise UserError(

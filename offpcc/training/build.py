@@ -53,7 +53,7 @@ from offpcc.training.models.files import (
 )
 from offpcc.training.models.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.models.training import ModelTraining
-from offpcc.training.online import OnlinePhase, check_take_over, other_values, value_settings
+from offpcc.training.online import AnyAlgorithm, OnlinePhase, check_take_over, other_values, value_settings
 from offpcc.training.remote import RemoteInteraction
 from offpcc.training.run_fns import columns_of
 from offpcc.training.spec import (
@@ -78,7 +78,7 @@ UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if 
 @explains_calls
 def build(
     env: str | EnvFunction | None,
-    algo: str | type[ActorCritic],
+    algo: AnyAlgorithm,
     *,
     seed: Seed | None = 0,
     device: str | torch.device = "cpu",

@@ -24,7 +24,7 @@ from offpcc.algorithms.agent import save_actor
 from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import from_specification, is_raised_by_own_class
-from offpcc.config.validation import NonnegativeInteger, check_arguments, rules_of
+from offpcc.config.validation import NonnegativeInteger
 from offpcc.core import Chunk
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBase
@@ -338,7 +338,6 @@ def load(
         UserError: the file cannot be read, is of another kind or format, or does not fit the environment or the
             dataset; it needs a class that is not imported; or an argument is invalid.
     """
-    check_arguments("load", rules_of(load), {"then_env_steps": then_env_steps, "algorithm": algorithm})
     if others := [name for name in algorithm or () if not name.endswith("lr")]:
         raise UserError(
             f"load(algorithm=...) takes learning rates, such as lr, but not {others[0]}: the other settings are those "

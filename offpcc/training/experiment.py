@@ -17,10 +17,10 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.bindings import refuse_unknown
+from offpcc.config.bindings import explains_calls, refuse_unknown
 from offpcc.config.registry import specification
 from offpcc.config.synonyms import DATA, no_attribute
-from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
+from offpcc.config.validation import Flag, format_value
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -306,6 +306,7 @@ class Experiment:
             "versions": versions(),
         }
 
+    @explains_calls
     def save(self, file: str | Path, *, buffer: Flag = False) -> None:
         """Write the whole learner to one file, which `offpcc.load` reads.
 
@@ -321,7 +322,6 @@ class Experiment:
         Raises:
             UserError: the file or a setting cannot be written, or the learner was put together by hand.
         """
-        check_arguments("save", rules_of(Experiment.save), {"buffer": buffer})
         path, spec = as_path(file, "file", is_file=True), self.spec
         if spec is None:
             raise UserError(

@@ -30,7 +30,7 @@ from offpcc.config.loading import (
     values,
     write_plainly,
 )
-from offpcc.config.validation import Flag, check_arguments, format_value, rules_of
+from offpcc.config.validation import Flag, format_value
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.faults import EnvironmentFault
@@ -131,7 +131,6 @@ def fit(
     """
     if not isinstance(spec, RunSpec):
         raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")
-    check_arguments("fit", rules_of(fit), {"resume": resume})
     if not isinstance(callbacks, list | tuple):
         raise UserError(f"fit.callbacks is {format_value(callbacks)}; it has to be a list, such as [callback]")
     callbacks = [as_callback(one, "fit.callbacks") for one in callbacks]

@@ -45,10 +45,11 @@ Names = Annotated[
         lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
     ),
 ]
-IS_NAME = Rule('the name of an algorithm, such as "sac"', lambda value: isinstance(value, str))
-AlgorithmName = Annotated[str, IS_NAME]
-AnyAlgorithm = Annotated[str | type[ActorCritic], IS_NAME]  # a class stands for its name
-
+IS_NAME = 'the name of an algorithm, such as "sac"'
+AlgorithmName = Annotated[str, Rule(IS_NAME, lambda value: isinstance(value, str))]
+AnyAlgorithm = Annotated[  # a class stands for its name
+    str | type[ActorCritic], Rule(IS_NAME, lambda value: isinstance(value, str | type))
+]
 
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
 VALUE_SETTINGS = ("gamma", "reward_scale", "reward_shift", "clip_rewards", "rescaling")

@@ -30,10 +30,8 @@ from offpcc.config.validation import (
     NumEnvs,
     PositiveFraction,
     PositiveInteger,
-    check_arguments,
     format_value,
     one_of,
-    rules_of,
 )
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
@@ -138,6 +136,7 @@ class RunResult:
         """Return the fields without the function, which another process may not know."""
         return {**self.__dict__, "_env_function": None}
 
+    @explains_calls
     def agent(self, device: str | torch.device = "cpu", *, last: Flag = False) -> Agent:
         """Return the agent with the best test, or the last one if there were no tests.
 
@@ -150,7 +149,6 @@ class RunResult:
         """
         run = RunFolder.at(self.folder)
         run.refuse_newer()
-        check_arguments("agent", rules_of(RunResult.agent), {"last": last})
         if last and not run.actor_last.is_file():
             raise UserError(f"{run.actor_last} does not exist; leave last=True out for the best agent")
         return Agent.load(run.actor_last if last else run.actor(), device=device)
@@ -181,6 +179,7 @@ class RunResult:
         """What the run lost when it went on in its environment: its drop and regret; None for a run with one phase."""
         return loss_at_switch(read_progress(self.folder / "progress.csv"))
 
+    @explains_calls
     def evaluate(
         self,
         episodes: PositiveInteger = 10,
@@ -206,11 +205,6 @@ class RunResult:
             EnvironmentFault: the environment misbehaves.
         """
         run = RunFolder.at(self.folder)
-        check_arguments(
-            "evaluate",
-            rules_of(RunResult.evaluate),
-            {"episodes": episodes, "num_envs": num_envs, "seed": seed, "last": last},
-        )
         with for_python():
             env = self._env_function if env is None else env
             if env is None and run.details().get("env_made"):
@@ -248,8 +242,6 @@ def evaluate(
         UserError: an argument is invalid, the environment does not fit the agent, or an episode does not end.
         EnvironmentFault: the environment misbehaves.
     """
-    given = {"episodes": episodes, "num_envs": num_envs, "seed": seed}
-    check_arguments("evaluate", rules_of(evaluate), given)
     if isinstance(env, gymnasium.Env):
         kept = KeptOpen(env)
         env, num_envs = lambda **_: kept, 1  # make.kwargs are for the constructor, which was called before
@@ -314,9 +306,6 @@ def train_model(
     Raises:
         UserError: an argument is invalid, the data have no vectors for observations, or the file exists.
     """
-    given: dict[str, Any] = {"dataset_fraction": dataset_fraction, "dataset_steps": dataset_steps, "seed": seed}
-    given |= {"model": model, "training": training, "threads": threads, "resume": resume}
-    check_arguments("train_model", rules_of(train_model), given)
     refuse_unknown("DynamicsModel", model or (), parameters(DynamicsModel) - passed_by_us(DynamicsModel))
     refuse_unknown("ModelTraining", training or (), parameters(ModelTraining))
     if dataset_steps is not None:
@@ -361,7 +350,6 @@ def check_model(
     Raises:
         UserError: an argument is invalid, or the model does not fit the data.
     """
-    check_arguments("check_model", rules_of(check_model), {"dataset_fraction": dataset_fraction, "seed": seed})
     if not isinstance(model, DynamicsModel | str | Path):
         raise UserError(f"check_model.model is {format_value(model)}; it has to be a model, or the file of one")
     with for_python():
@@ -390,7 +378,6 @@ def check_env(env: str | EnvFunction, steps: PositiveInteger = 2_000, *, seed: N
     Raises:
         UserError: the environment cannot be made, or agents cannot learn in it at all.
     """
-    check_arguments("check_env", rules_of(check_env), {"steps": steps, "seed": seed})
     with for_python():
         check_is_env(env)
         with loading.LOCK:
@@ -429,8 +416,6 @@ def check_memory(
             episode does not end.
         EnvironmentFault: the environment misbehaves.
     """
-    given = {"episodes": episodes, "seed": seed, "tolerance": tolerance}
-    check_arguments("check_memory", rules_of(check_memory), given)
     with for_python():
         return measure_memory(_actor(agent), _configured(env), episodes, seed, tolerance, episode_options())
 
@@ -472,8 +457,6 @@ def evaluate_from_data(
         UserError: an argument is invalid, or the data do not fit the agent or do not show where episodes begin.
         NonFiniteError: an update met NaN or infinity.
     """
-    given = {"num_updates": num_updates, "gamma": gamma, "seed": seed, "algorithm": algorithm, "buffer": buffer}
-    check_arguments("evaluate_from_data", rules_of(evaluate_from_data), given)
     if gamma == 1.0:
         raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
     actor = _actor(agent)
@@ -531,9 +514,6 @@ def collect(
         UserError: an argument is invalid, the environment does not fit the agent, or an episode does not end.
         EnvironmentFault: the environment misbehaves.
     """
-    given = {"steps": steps, "seed": seed, "deterministic": deterministic, "epsilon": epsilon}
-    given |= {"num_envs": num_envs, "worker_processes": worker_processes}
-    check_arguments("collect", rules_of(collect), given)
     actor = None if agent is None else _actor(agent)
     if actor is None and deterministic:
         raise UserError("deterministic has no effect on random actions; leave it out, or give an agent")
@@ -672,6 +652,7 @@ def _play_side_by_side(
             interaction.step(explore_at_random=actor is None)
 
 
+@explains_calls
 def plot(
     folders: str | Path | Sequence[str | Path],
     file: str | Path,
@@ -699,7 +680,6 @@ def plot(
     Raises:
         UserError: a folder holds no runs, the metric does not exist, or the picture cannot be written.
     """
-    check_arguments("plot", rules_of(plot), {"grid": grid, "average": average, "final": final})
     if average > 1 and not (grid or final):
         raise UserError(f"average {average} has no effect without a grid; leave it out, or add a grid")
     given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
@@ -719,6 +699,7 @@ def plot(
         raise UserError(str(error.args[0])) from error
 
 
+@explains_calls
 def report(
     folders: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
@@ -752,7 +733,6 @@ def report(
     Raises:
         UserError: runs cannot be read or compared, references are missing, or the files cannot be written.
     """
-    check_arguments("report", rules_of(report), {"test": test})
     given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there are no runs to report; give one or more folders of runs")

@@ -32,8 +32,6 @@ from offpcc.config.validation import (
     PositiveNumber,
     Rule,
     Seed,
-    check_arguments,
-    rules_of,
 )
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
@@ -305,13 +303,6 @@ class RunSpec:
             UserError: a name is unknown, or an argument or a binding is invalid.
         """
         named: str = name_of_class(algo)
-        given: dict[str, Any] = {"algo": named, "seed": seed, "threads": threads, "dataset_fraction": dataset_fraction}
-        given |= {"algorithm": algorithm, "buffer": buffer, "environments": environments, "training": training}
-        given |= {"make": make}
-        given |= {"then_env_steps": then_env_steps, "start_from": start_from, "init": init, "model": model}
-        given |= {"dataset_steps": dataset_steps}
-        given |= {"results": results, "save_dataset": save_dataset, "track": track, "video": video}
-        check_arguments("build", rules_of(cls.make), given)
         if tracking_wanted(track):
             check_installed()
         refuse_unknown("train", training or (), TRAIN_SETTINGS)

@@ -496,7 +496,7 @@ def test_refusals_in_python_name_arguments(tmp_path):
     learns = {"dataset": "x.hdf5", "init": "a", "start_from": "b"}
     with pytest.raises(UserError, match=r"^init=a has no effect with start_from=, .*; leave out init= or start_from=$"):
         RunSpec.make("pendulum-v0", "sac", **learns)
-    with pytest.raises(UserError, match=r"^build.results is ''; it has to be the name of a file or a folder"):
+    with pytest.raises(UserError, match=r"^RunSpec.make.results is ''; it has to be the name of a file or a folder"):
         RunSpec.make("pendulum-v0", "sac", results="")
     assert in_python("use --threads 4 with --env NAME") == "use threads=4 with env=NAME"
 
@@ -1033,7 +1033,7 @@ WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", lr="fast"), "SAC.lr is 'fast'; it has to be a number"),
     (lambda it: offpcc.SAC("pendulum-v0", hidden_dims=64), "SAC.hidden_dims is 64; it has to be a list"),
     (lambda it: offpcc.SAC("pendulum-v0", seed="x"), "build.seed is 'x'; it has to be a whole number"),
-    (lambda it: SPEC(seed=2**31), "build.seed is 2147483648; it has to be 2,147,483,647 or less"),
+    (lambda it: SPEC(seed=2**31), "RunSpec.make.seed is 2147483648; it has to be 2,147,483,647 or less"),
     (lambda it: offpcc.SAC("pendulum-v0", buffer=5), "build.buffer is 5; it has to be a dictionary"),
     (lambda it: offpcc.SAC("pendulum-v0", environments=4), "build.environments is 4; it has to be a dictionary"),
     (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
@@ -1085,10 +1085,10 @@ WRONG_TYPES = [
     (lambda it: fit(it), "fit got an object of Experiment; give what offpcc.RunSpec.make"),
     (lambda it: fit(it.spec, 5), "run_dir is 5; it has to be the name of a file or a folder"),
     (lambda it: fit(it.spec, resume="x"), "fit.resume is 'x'; it has to be True or False"),
-    (lambda it: SPEC(training=5), "build.training is 5; it has to be a dictionary"),
+    (lambda it: SPEC(training=5), "RunSpec.make.training is 5; it has to be a dictionary"),
     (lambda it: SPEC(training={"num_epochs": "5"}), "train.num_epochs is '5'; it has to be a whole number"),
-    (lambda it: SPEC(results=5), "build.results is 5; it has to be the name of a file or a folder"),
-    (lambda it: SPEC(track="x"), "build.track is 'x'; it has to be True or False"),
+    (lambda it: SPEC(results=5), "RunSpec.make.results is 5; it has to be the name of a file or a folder"),
+    (lambda it: SPEC(track="x"), "RunSpec.make.track is 'x'; it has to be True or False"),
 ]
 
 
