@@ -449,7 +449,7 @@ $(MODEL_OTHERS): $(VENV)/installed
 	  --results results/evidence/models --resume
 
 gallery: $(VENV)/installed
-	$(RUN) offpcc/launch.py envs --gallery results/published/gallery.png
+	$(RUN) docs/gallery.py results/published/gallery.png
 
 # The pages' generated parts come from the code; the site's generator lives in an environment of its own. With --quiet,
 # --strict would not see warnings.

@@ -25,7 +25,6 @@ from offpcc.algorithms.agent import load_actor
 from offpcc.cli import evaluate_from_data as of_data
 from offpcc.cli import zoo
 from offpcc.cli.check_dataset import check_dataset, examine_algorithm, print_findings
-from offpcc.cli.gallery import gallery as draw_gallery
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings
 from offpcc.data.offline import DatasetOptions, format_score
@@ -77,16 +76,12 @@ class ActorOptions(NamedTuple):
     num_envs: int = NUM_ENVS
 
 
-def run_envs(gallery: Path | None, text: str | None = None) -> int:
-    """Print the table of environments, perhaps only of those that contain a text, or draw them.
+def run_envs(text: str | None = None) -> int:
+    """Print the table of environments, perhaps only of those that contain a text.
 
     Raises:
-        UserError: no environment contains the text, or the picture cannot be written.
+        UserError: no environment contains the text.
     """
-    if gallery:
-        if text is not None:
-            raise UserError(f"{shown(text)} has no effect on --gallery, which draws all families; leave it out")
-        return _gallery(gallery)
     known = LISTED if text is None else ALL
     listed = [one for one in known if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
     if not listed:
@@ -109,15 +104,6 @@ def run_envs(gallery: Path | None, text: str | None = None) -> int:
         needed = "" if is_installed(module.PACKAGE) else f"; to install: {module.PACKAGE}"
         console.print(f"{title}: {module.IDS}{needed}.", highlight=False)
     console.print("Any Gymnasium id with a Box or Discrete action space works as well.", highlight=False)
-    return 0
-
-
-def _gallery(file: Path) -> int:
-    picture = (file, "--gallery", "gallery.png")
-    check_picture(*picture)
-    with explain_picture_errors(*picture):
-        left_out = draw_gallery(file)
-    print(*left_out, file, sep="\n")
     return 0
 
 
@@ -228,8 +214,8 @@ def run_plot(
     folder: Sequence[Path], output: Path, metric: str, grid: bool = False, average: int = 1, final: bool = False
 ) -> int:
     """Draw learning curves and print their final values."""
-    look: dict[str, Any] = {"grid": grid, "average": average, "final": final}
-    summaries = plot_runs(folder, output, metric, **look, option="--output", announce=print)
+    check_picture(output, "--output", "curves.png")
+    summaries = plot_runs(folder, output, metric, grid=grid, average=average, final=final, announce=print)
     groups, _ = groups_with_numbers(folder, metric)  # as the plot groups them
     losses = losses_at_switch(groups)
     versions: dict[str, set[str]] = {}
@@ -258,7 +244,7 @@ def run_report(
     files = files_of_report(out, "--out")  # before they are there
     if track:
         check_installed()
-    values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, option="--out", announce=print)
+    values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, announce=print)
     if track:
         with report_errors("Weights & Biases"):
             upload_report(values, files, print)

@@ -23,14 +23,6 @@ from offpcc.config.synonyms import option_hint
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, command_line, drop_output, similar
 
-ELSEWHERE = {  # options that users may expect of a command, but that it does not have
-    (
-        "train",
-        "--actor",
-    ): "training cannot start from a saved actor (--from RUN continues a whole run); leave it out, as "
-    "--actor belongs to `offpcc collect`"
-}
-
 
 class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` that reports an error in one message, without the usage text."""
@@ -106,8 +98,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         if any(one.startswith(option) for one in known):  # its whole name, or an abbreviation
             continue
         hinted = [one for one in known if one != "--gin" or given[0].startswith("train")]  # it sets hyper-parameters
-        reason = ELSEWHERE.get((given[0], option)) or (option_hint(option, hinted) if option.startswith("--") else "")
-        if reason:
+        if option.startswith("--") and (reason := option_hint(option, hinted)):
             raise UserError(f"`offpcc {given[0]}` does not take {word}; {reason}")
     options, unknown = parser().parse_known_args(given)
     if unknown:

@@ -170,11 +170,6 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Estimate the values of the actors from this recorded data, by fitted Q evaluation: an HDF5 file, "
         "D4RL's name of a dataset, or minari:ID. If there is an environment, episodes are also played, to compare.",
     },
-    "--gallery": {
-        "type": arguments.file,
-        "metavar": "FILE.png",
-        "help": "Draw a picture with a frame of each family of environments, instead of the list.",
-    },
     "--gin": {
         "nargs": "+",
         "action": "extend",
@@ -410,7 +405,7 @@ TAKES = {  # the options of each command
     "report": "folder --out --baseline --normalise --test --track",
     "board": "folder --port",
     "params": "name --json --import",
-    "envs": "text --gallery",
+    "envs": "text",
     "check": "folder --env --dataset --algo --dataset_fraction --dataset_steps --model --output --steps "
     "--longest_episode --seed --episodes --json --config --gin --import",
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "

@@ -661,7 +661,6 @@ def plot(
     grid: Flag = False,
     average: PositiveInteger = 1,
     final: Flag = False,
-    option: str = "file",
     announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
     """Draw learning curves into a file, as ``offpcc plot`` does, and return the final result of each group of runs.
@@ -674,7 +673,6 @@ def plot(
             they are known, one legend, and BC as a dashed line; see `plot_grid`.
         average: number of values of a moving average, in a grid.
         final: True for a grid of the last values.
-        option: what gave the file, for messages.
         announce: see `plot_runs`.
 
     Raises:
@@ -685,8 +683,8 @@ def plot(
     given: Sequence[Any] = folders if isinstance(folders, list | tuple) else [folders]
     if not given:
         raise UserError("there is no folder to draw; give one or more folders of runs")
-    paths, file = [as_path(one, "folders") for one in given], as_path(file, option)
-    picture = (file, option, "curves.png")
+    paths, file = [as_path(one, "folders") for one in given], as_path(file, "file")
+    picture = (file, "file", "curves.png")
     check_picture(*picture)
     try:
         with for_python(), explain_picture_errors(*picture):
@@ -707,7 +705,6 @@ def report(
     baseline: str | None = None,
     normalise: str | Path | Mapping[str, Sequence[float]] | None = None,
     test: Test = "last",
-    option: str = "out",
     announce: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Compare runs over seeds, algorithms and tasks, as ``offpcc report`` does, and return all values.
@@ -724,7 +721,6 @@ def report(
             need it to be aggregated. None for returns.
         test: "last" for the last test of each run that all runs of its algorithm have, "best" for its best test up to
             there, which is too optimistic.
-        option: what gave the name of the files, for messages.
         announce: called with the table.
 
     Returns:
@@ -737,12 +733,12 @@ def report(
     if not given:
         raise UserError("there are no runs to report; give one or more folders of runs")
     paths = [as_path(one, "folders") for one in given]
-    files = None if out is None else files_of_report(as_path(out, option), option)
+    files = None if out is None else files_of_report(as_path(out, "out"), "out")
     with for_python():
         found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
     table, values = found.as_markdown(), found.as_plain_data()
     if files is not None:
-        with explain_picture_errors(files[".png"], option, "report"):
+        with explain_picture_errors(files[".png"], "out", "report"):
             draw_report(found, files[".png"])
             write_text(files[".md"], table)
             write_text(files[".tex"], found.as_latex())

@@ -205,11 +205,6 @@ def test_a_moved_run_can_be_evaluated(quick, launch, tmp_path):
         ),
         ("--algo sac --enw e", "`offpcc train` does not take --enw; did you mean --env?"),
         ("--algo sac --env e --dataset-fractoin=0.5", "--dataset_fractoin=0.5; did you mean --dataset_fraction?"),
-        (
-            "--actor results/e/sac/1 --env e",
-            "does not take --actor; training cannot start from a saved actor (--from RUN",
-        ),
-        ("--algo sac --env e --actor=a.pt", "as --actor belongs to `offpcc collect`"),
         ("--algo sac td3 --env e", "does not take td3; --algo takes one value; call the command for each, or list"),
         ("--env e f --algo sac", "does not take f; --env takes one value"),
         ("check log.hdf5", "`offpcc check` does not take log.hdf5; give a dataset with --dataset log.hdf5"),
@@ -312,8 +307,6 @@ def test_envs_are_filtered_by_a_text(launch):
     assert "dmc-cheetah-run-p-v0" not in out and "dmc-cheetah-run-v0 and so on" in out
     code, out, err = launch("envs", "qqqq")
     assert (code, out) == (2, "") and "contains qqqq; `offpcc envs` lists all" in err
-    code, out, err = launch("envs", "hopper", "--gallery", "all.png")
-    assert (code, out) == (2, "") and "hopper has no effect on --gallery" in err
 
 
 CHECKED = """
@@ -381,20 +374,6 @@ def test_check_of_what_cannot_be_checked(launch, arguments, words):
 def test_check_reads_choices_as_one_hot_vectors(launch):
     code, out, err = launch("check", "--env", "Blackjack-v1", "--steps", 200)
     assert code == 0 and "observation (45,) float32 in [0, 1]" in out, out + err
-
-
-def test_a_gallery_is_written_and_what_is_left_out_is_told(launch, tmp_path, monkeypatch):
-    monkeypatch.setattr("offpcc.cli.gallery.is_installed", lambda package: False)
-    file = tmp_path / "pictures" / "gallery.png"
-    code, out, err = launch("envs", "--gallery", file)
-    assert code == 0, err
-    *left_out, last = out.splitlines()
-    assert last == str(file) and file.stat().st_size > 1_000
-    assert all("is left out: " in line for line in left_out)
-    assert "dmc-cartpole-balance is left out: dm-control is not installed; run `pip install dm-control`" in left_out
-    code, _, err = launch("envs", "--gallery", tmp_path / "gallery.xyz")
-    assert code == 2
-    assert "--gallery" in err and ".png" in err and "Traceback" not in err
 
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "inside", "module", "command"])

@@ -1,6 +1,7 @@
-"""`offpcc envs --gallery`: one picture with a frame of each family of environments."""
+"""Draws one picture with a frame of each family of environments: `python docs/gallery.py FILE.png`."""
 
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,3 +110,7 @@ def _save(pictures: list[Picture], file: Path) -> None:
 def _num_columns(num: int) -> int:
     """Return the number of columns, at most six, that fills the last row best."""
     return max(range(min(num, 4), min(num, 6) + 1), key=lambda columns: (-(-num % columns), columns))
+
+
+if __name__ == "__main__":
+    print(*gallery(Path(sys.argv[1])), sys.argv[1], sep="\n")

@@ -1,7 +1,7 @@
 """One picture of all families."""
 
-import subprocess
-import sys
+import importlib.util
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -9,11 +9,16 @@ import pytest
 from gymnasium.spaces import Box
 from matplotlib.image import imread
 
-from offpcc.cli import gallery as module
-from offpcc.cli.gallery import gallery
 from offpcc.envs.registration import Environment
 from offpcc.utils.errors import UserError
 
+FILE = Path(__file__).parents[1] / "docs" / "gallery.py"
+if not FILE.exists():
+    pytest.skip("the package is installed without its pages", allow_module_level=True)
+SPEC = importlib.util.spec_from_file_location("gallery", FILE)
+module = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(module)
+gallery = module.gallery
 RED, BLUE = (200, 0, 0), (0, 0, 200)
 
 
@@ -80,19 +85,6 @@ def test_the_first_row_of_each_family_is_in_the_picture(row, tmp_path):
     assert gallery(file, rows) == []
     assert {RED, BLUE} <= colors(file)
     assert (0, 200, 0) not in colors(file)
-
-
-def test_the_real_table_is_drawn(tmp_path):
-    file = tmp_path / "gallery.png"
-    code = (
-        "import sys; from pathlib import Path; from offpcc.envs import ENVIRONMENTS; "
-        "from offpcc.cli.gallery import gallery; "
-        "print(gallery(Path(sys.argv[1]), [row for row in ENVIRONMENTS if row.family == 'pendulum'])); "
-        "print('matplotlib.pyplot' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "False"]
-    assert len(colors(file)) > 10
 
 
 @pytest.mark.parametrize("num", [1, 3, 5, 6, 7, 14, 16])
