@@ -1,6 +1,6 @@
 """Shared style of all figures, and functions that save them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,14 @@ METADATA: dict[str, dict[str, None]] = {
     ".svg": {"Date": None},
 }
 SUFFIXES = frozenset((".png", ".pdf", ".svg", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".eps", ".ps"))
+
+
+def line_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the colour and the style of each name's line, as arguments of matplotlib."""
+    return {
+        name: {"color": COLORS[i % len(COLORS)], "linestyle": LINE_STYLES[i // len(COLORS) % len(LINE_STYLES)]}
+        for i, name in enumerate(dict.fromkeys(names))
+    }
 
 
 def save_figure(figure: "Figure", file: Path) -> None:

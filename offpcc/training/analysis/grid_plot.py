@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from offpcc.training.analysis.run_tables import (
     summarize,
 )
 from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
+from offpcc.utils.figures import STYLE, line_looks, save_figure
 
 IMITATION = "bc"
 ORDER = ("random", "medium-replay", "medium", "medium-expert", "expert")  # of columns, by skill
@@ -146,10 +146,8 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
     rows, columns = (list(dict.fromkeys(place[axis] for place in places.values())) for axis in (0, 1))
     columns.sort(key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
     names = list(dict.fromkeys(line.name for line in found))
-    looks: dict[str, dict[str, Any]] = {IMITATION: {"color": "black", "linestyle": "--"}}
-    for number, name in enumerate(name for name in names if name != IMITATION):
-        style = LINE_STYLES[number // len(COLORS) % len(LINE_STYLES)]
-        looks[name] = {"color": COLORS[number % len(COLORS)], "linestyle": style}
+    looks = line_looks(name for name in names if name != IMITATION)
+    looks[IMITATION] = {"color": "black", "linestyle": "--"}
     with matplotlib.rc_context(STYLE):
         size = max(4.8, 3.2 * len(columns)), 2.6 * len(rows) + 0.8
         figure = Figure(figsize=size, layout="constrained")  # without pyplot, which may need a display

@@ -26,7 +26,7 @@ from offpcc.training.analysis.run_tables import (
     summarize,
 )
 from offpcc.training.online import switch_of
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
+from offpcc.utils.figures import COLORS, STYLE, line_looks, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,12 +128,11 @@ def plot_runs(
     online = {group.environment for group, *_ in means if any(map(has_trained_online, group.runs))}
     for environment in axes_of.keys() - online:
         axes_of[environment].set(xlabel=OFFLINE_STEPS)
-    styles = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    looks = line_looks(names)
     summaries = []
     for group, name, found in means:
         num_runs, curve, beyond = found
         axes = axes_of[group.environment]
-        color, line_style = COLORS[styles[name] % 6], LINE_STYLES[styles[name] // 6 % 4]
         label = f"{name} ({num_runs}{UNBROKEN}{'run' if num_runs == 1 else 'runs'})"
         label = textwrap.fill(label, LABEL).replace(UNBROKEN, " ")
         tables = [read_progress(run / "progress.csv") for run in group.runs]
@@ -141,8 +140,8 @@ def plot_runs(
         if any(is_marked):
             beyond = [one for table in tables if len((one := curve_of(table, metric)).steps)]
         for rest in beyond:
-            axes.plot(rest.steps, rest.mean, color=color, linestyle=line_style, linewidth=THIN, alpha=0.7)
-        _draw(axes, curve, color, linestyle=line_style, label=label)
+            axes.plot(rest.steps, rest.mean, **looks[name], linewidth=THIN, alpha=0.7)
+        _draw(axes, curve, **looks[name], label=label)
         summaries.append(summarize(group.environment, name, found))
     save_figure(figure, file)
     return summaries

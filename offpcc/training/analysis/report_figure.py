@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offpcc.training.analysis.plotting import THIN
 from offpcc.training.analysis.report import Budget, Estimate, Report, ReportRow, range_of
-from offpcc.utils.figures import COLORS, LINE_STYLES, STYLE, save_figure
+from offpcc.utils.figures import STYLE, line_looks, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,10 +35,7 @@ def draw_report(report: Report, file: Path) -> None:
     from matplotlib.lines import Line2D
 
     names = list(dict.fromkeys([*(one.name for one in report.entries), *(one.algorithm for one in report.budgets)]))
-    looks: dict[str, dict[str, Any]] = {
-        name: {"color": COLORS[i % len(COLORS)], "linestyle": LINE_STYLES[i // len(COLORS) % len(LINE_STYLES)]}
-        for i, name in enumerate(names)
-    }
+    looks = line_looks(names)
     marks = [mark for mark in MARKS if report.normalise or mark != "optimality_gap"]
     kinds = ["statistics", *(["improvement"] if report.baseline else []), "profile", "by_step", "by_hours"]
     kinds += ["budget"] if report.budgets else []
