@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -248,30 +248,26 @@ def command(
         by_own_config: whether the run resumes with its own config; the command then has no --config and no --gin.
     """
     run_ids = [run_id] if isinstance(run_id, int) else run_id
-    words = [*program(), *(["--env", options.env] if options.env else [])]
-    if options.start_from:
-        words += ["--from", str(options.start_from)]
-    if options.init and "--render" not in extra:
-        words += ["--init", str(options.init)]
-    if options.model and "--render" not in extra:
-        words += ["--model", str(options.model)]
-    if options.then_env_steps:
-        words += ["--then_env_steps", str(options.then_env_steps)]
-    if options.dataset:
-        words += ["--dataset", options.dataset]
-    if options.dataset_fraction != 1.0:
-        words += ["--dataset_fraction", str(options.dataset_fraction)]
-    if options.dataset_steps is not None:
-        words += ["--dataset_steps", str(options.dataset_steps)]
-    words += ["--algo", options.algo, *(word for module in options.modules for word in ("--import", module))]
-    if "--render" in extra:  # a saved actor needs only its folder
-        words += ["--results", options.results] if options.results else []
-        return shlex.join([*words, "--run_id", *map(str, run_ids), *extra])
+    is_shown = "--render" in extra  # a saved actor needs only its folder
+    named = {
+        "env": options.env,
+        "from": options.start_from,
+        "init": None if is_shown else options.init,
+        "model": None if is_shown else options.model,
+        "then_env_steps": options.then_env_steps,
+        "dataset": options.dataset,
+        "dataset_fraction": None if options.dataset_fraction == 1.0 else options.dataset_fraction,
+        "dataset_steps": options.dataset_steps,
+        "algo": options.algo,
+    }
+    words = [*program(), *_options(named), *(word for module in options.modules for word in ("--import", module))]
+    if is_shown:
+        return shlex.join([*words, *_options({"results": options.results}), "--run_id", *map(str, run_ids), *extra])
     if not by_own_config and (options.config or "--resume" not in extra):
         words += ["--config", options.config or os.path.relpath(folder.config)]
     words += ["--run_id", *map(str, run_ids)]
-    for name, value in (("device", options.device), ("threads", options.threads), ("results", options.results)):
-        words += [f"--{name}", str(value)] if value not in (None, 1) else []
+    threads = None if options.threads == 1 else options.threads
+    words += _options({"device": options.device, "threads": threads, "results": options.results})
     words += ["--jobs", str(options.jobs)] if options.jobs > 1 and len(run_ids) > 1 else []
     words += ["--track"] if options.track else []
     words += ["--no_video"] if options.no_video else []
@@ -281,6 +277,11 @@ def command(
     kept = [text for text in options.gin if text.partition("=")[0].strip() not in bound_anew]
     words += ["--gin", *kept] if kept and not by_own_config else []
     return shlex.join([*words, *extra])
+
+
+def _options(given: Mapping[str, Any]) -> list[str]:
+    """Return the words of options that are given."""
+    return [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
 
 
 def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -262,18 +261,6 @@ def evaluate_actor(
         if text := other_bounds(algorithm, envs[0]):
             warn_of_data(text)
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes), longest_episode=longest_episode)
-
-
-def frames_per_second(make_env: MakeAnyEnv, num_steps: int = 20) -> float:
-    """Measure the steps per second of an environment with rendered observations, resets included."""
-    with closing(guarded(make_env(scale_actions=True))) as drawn:
-        drawn.reset(seed=SHOWN_SEED)
-        start = time.perf_counter()
-        for _ in range(num_steps):
-            _, _, terminated, truncated, _ = drawn.step(drawn.action_space.sample())
-            if terminated or truncated:
-                drawn.reset()
-        return num_steps / (time.perf_counter() - start)
 
 
 def show_episodes(

@@ -20,7 +20,6 @@ from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import check_context_length, note_on_copying, note_on_data, note_without_data, real_part
-from offpcc.training.evaluation import frames_per_second
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers.console import return_decimals
 from offpcc.training.online import OnlinePhase
@@ -102,11 +101,11 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         if phase is not None:
             messages += _describe_online(spec, experiment, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
-        return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(spec, experiment)]
+        return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(experiment)]
     longest = experiment.time_limit
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
     notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
-    return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(spec, experiment)]
+    return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(experiment)]
 
 
 def _describe_updates(num_steps: int, spec: RunSpec) -> list[str]:
@@ -161,13 +160,10 @@ def _describe_segments(buffer: Any, longest: int | None) -> list[str]:
     ]
 
 
-def _describe_frames(spec: RunSpec, experiment: Experiment) -> list[str]:
+def _describe_frames(experiment: Experiment) -> list[str]:
     """Return how the simulator draws images, if it does."""
-    if experiment.tests is None or experiment.tests.shared is not None:
-        return []  # measuring the speed needs a second environment, which must not exist
-    if has_images(experiment.algorithm.observation_shape) and "mujoco" in sys.modules:
-        return [f"frames are drawn by {backend()}, {frames_per_second(spec.make_env):,.0f} a second"]
-    return []
+    is_drawn = has_images(experiment.algorithm.observation_shape) and "mujoco" in sys.modules
+    return [f"frames are drawn by {backend()}"] if is_drawn and experiment.tests is not None else []
 
 
 def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:

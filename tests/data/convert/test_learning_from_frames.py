@@ -7,15 +7,13 @@ import h5py
 import numpy as np
 import pytest
 from gymnasium import spaces
-from tiny_atari import ID, TinyBreakout
+from tiny_atari import TinyBreakout
 
 from offpcc.cli.convert import run_convert
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.datasets.frame_stacks import FrameFile
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.offline import read
-from offpcc.envs.make import make
-from offpcc.training.evaluation import frames_per_second
 from offpcc.utils.errors import UserError
 
 SPACES = spaces.Box(0, 255, (4, 84, 84), np.uint8), spaces.Discrete(4)
@@ -224,11 +222,6 @@ def test_runs_that_are_refused(files, which, arguments, told, launch):
 def test_steps_without_data_are_refused(launch):
     code, _, err = launch("--env", "pendulum-v0", "--algo", "sac", "--dataset_steps", 9)
     assert code == 2 and "--dataset_steps 9 has no effect without a dataset" in err
-
-
-def test_the_rate_of_frames_is_measured_over_short_episodes():
-    """An environment of 5 steps must not be stepped on after its end; see `TinyBreakout`."""
-    assert frames_per_second(lambda **options: make(ID, **options), num_steps=12) > 0
 
 
 @pytest.mark.parametrize(("which", "algo"), [(0, "cdcql"), (1, "cdqn"), (1, "crdcql")])
