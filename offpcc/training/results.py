@@ -778,20 +778,11 @@ def load_run(folder: str | Path) -> RunResult:
 
 
 def _actor(agent: object) -> ActorCritic:
-    actor: object = agent.algorithm if isinstance(agent, Agent) else agent
-    if isinstance(agent, RunResult):
-        raise UserError(
-            "this is a run, not an agent: call run.evaluate(episodes=10), which uses the run's wrappers, or give "
-            "run.agent()"
-        )
-    if isinstance(getattr(agent, "algorithm", None), ActorCritic) and not isinstance(agent, Agent):
-        raise UserError(
-            "this is a learner, not an agent: give what its train returned, or offpcc.Agent(learner.algorithm)"
-        )
+    actor: Any = agent.algorithm if isinstance(agent, Agent) else agent
     if not isinstance(actor, ActorCritic):
         raise UserError(
             f"an agent is needed, not an object of {type(agent).__name__}; give what train returns, or "
-            f"offpcc.Agent.load(FILE)"
+            f"offpcc.Agent.load(FILE); of a run, run.agent(), or call run.evaluate()"
         )
     found: ActorCritic = actor
     return found
