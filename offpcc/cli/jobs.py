@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TextIO
 
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, drop_output, print_to_stderr
+from offpcc.utils.errors import UserError, command_line, drop_output, escape_unknown_letters, print_to_stderr
 
 
 class PrefixedStream(io.TextIOBase):
@@ -148,6 +148,7 @@ def _child(function: Callable[..., int], name: str, arguments: dict[str, Any]) -
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops a Ctrl-C that came while this process started
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     signal.signal(signal.SIGINT, handler)
+    escape_unknown_letters(sys.stdout)
     out, err = PrefixedStream(sys.stdout, f"{name}: "), PrefixedStream(sys.stderr, f"{name}: ")
     sys.stdout, sys.stderr = out, err
     logging.raiseExceptions = False

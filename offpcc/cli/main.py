@@ -21,7 +21,7 @@ from offpcc.cli.names import ALGORITHMS, ENVIRONMENTS
 from offpcc.cli.options import COMMANDS, OF_COMMAND, OPTIONS, TAKES
 from offpcc.config.synonyms import option_hint
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, command_line, drop_output, similar
+from offpcc.utils.errors import UserError, command_line, drop_output, escape_unknown_letters, similar
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,6 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # reads this variable when it is imported, later.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     logging.raiseExceptions = False  # else W&B, on a full disk, prints a traceback beside our message
+    escape_unknown_letters(sys.stdout)
     with command_line(), signals.handled(to_the_end=words is None):
         try:
             command, options = parse(sys.argv[1:] if words is None else words)

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import io
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TextIO
 
 LONGEST_LINE = 500  # characters
 ALIKE, ALIKE_IF_SHORT = 0.68, 0.65  # similarity by difflib: Gated and dataset have 0.5, alfa and alpha 0.67
@@ -183,6 +185,12 @@ def drop_output(number: int = 1) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, number)
         os.close(null)
+
+
+def escape_unknown_letters(output: TextIO) -> None:
+    """Let an output escape letters that its encoding lacks, such as those of a path, as the standard error does."""
+    if isinstance(output, io.TextIOWrapper):
+        output.reconfigure(errors="backslashreplace")
 
 
 def first_line(error: BaseException) -> str:

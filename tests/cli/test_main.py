@@ -1,6 +1,7 @@
 import functools
 import importlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -50,6 +51,14 @@ def test_a_run_leaves_what_its_folder_should_hold(quick, tmp_path):
         assert str(named) in out
     assert "num_epochs = 2" in out and "bytes" in out
     assert len(out.splitlines()) < 30 and str(folder / "config.gin") in out
+
+
+def test_letters_that_the_output_cannot_show_end_no_run(quick, tmp_path, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii", write_through=True))
+    code, _, err = quick("sac", "--results", tmp_path / "r\xe9sultats")
+    assert (code, err) == (0, "")
+    assert rb"r\xe9sultats/pendulum-p-v0/sac/1" in written.getvalue()
 
 
 def test_an_existing_run_is_not_overwritten(quick, tmp_path):
