@@ -26,7 +26,7 @@ from offpcc.utils.paths import refuse_link, shown
 from offpcc.utils.version import __version__, version_numbers, versions
 from offpcc.utils.words import counted
 
-LONGEST_NAME = 200  # characters; file systems allow 255 in a folder's name
+LONGEST_NAME = 200  # bytes; file systems allow 255 in a folder's name
 TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
 
 
@@ -206,11 +206,12 @@ class RunFolder:
 
 
 def path_part(name: str) -> str:
-    """Return `name` as one part of a path, with unsafe characters replaced."""
-    part = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
-    if not part or len(part) > LONGEST_NAME:
+    """Return `name` as one part of a path, with unsafe characters replaced; letters of all scripts are safe."""
+    part = re.sub(r"[^\w.-]+", "-", name).strip(".-")
+    if not part or len(os.fsencode(part)) > LONGEST_NAME:
         raise UserError(
-            f"{shown(name)} cannot be the name of a folder; give the name of an environment, an algorithm or a dataset"
+            f"{shown(name)} cannot be the name of a folder; rename the file, or give the name of an environment, an "
+            f"algorithm or a dataset"
         )
     return part
 

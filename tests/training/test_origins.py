@@ -1,6 +1,7 @@
 """Runs beside each other learned from the same, or the second is refused before anything is made."""
 
 import json
+import shutil
 
 import h5py
 import pytest
@@ -102,3 +103,13 @@ def test_a_run_with_tests_is_not_put_beside_one_without(launch, hopper):
     code, _, err = launch("--env", hopper, "--algo", "bc", *SHORT, "--run_id", 2)
     assert code == 2
     assert f"was not tested, but this one would be tested in {hopper}; name {hopper} by --dataset, without --env" in err
+
+
+def test_a_name_of_any_script_names_a_folder(launch, unit_file, tmp_path):
+    for name in ("数据", "結果"):
+        file = shutil.copy(unit_file, tmp_path / f"{name}.hdf5")
+        code, _, err = launch("--dataset", file, "--algo", "bc", *SHORT)
+        assert code == 0, err
+        assert (tmp_path / "results" / name / "bc" / "1" / "actor_last.pt").is_file()
+    code, _, err = launch("--dataset", shutil.copy(unit_file, tmp_path / "🙂.hdf5"), "--algo", "bc", *SHORT)
+    assert (code, len(err.splitlines())) == (2, 1) and "cannot be the name of a folder; rename the file" in err
