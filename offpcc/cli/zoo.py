@@ -38,7 +38,7 @@ def run_zoo(action: str, name: str | None, out: Path | None, episodes: int | Non
             raise UserError(f"--out {out} has no effect on `offpcc zoo list`, which writes nothing; leave it out")
         print_table()
     elif name is None:
-        raise UserError(f"`offpcc zoo {action}` needs the name of an agent: {', '.join(entries())}")
+        raise UserError(f"`offpcc zoo {action}` needs the name of an agent; there are {', '.join(entries())}")
     elif action == "get":
         get(name, out)
     else:

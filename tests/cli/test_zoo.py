@@ -93,7 +93,7 @@ def test_videos_need_a_folder(folder, capsys):
     ("words", "message"),
     [
         ("play pendulm", "the zoo has no agent pendulm; did you mean pendulum"),
-        ("get", "`offpcc zoo get` needs the name of an agent: "),
+        ("get", "`offpcc zoo get` needs the name of an agent; there are "),
         ("list --episodes 7", "--episodes 7 has no effect on `offpcc zoo list`"),
         ("get pendulum --episodes 7", "--episodes 7 has no effect on `offpcc zoo get`"),
         ("list pendulum", "takes no name, but got pendulum"),

@@ -61,10 +61,8 @@ def find_runs(folder: Path) -> list[Path]:
     """
     runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
     if not runs:
-        advice = named_in_results(folder)
-        raise NoRunsError(
-            f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv{advice and f'; {advice}'}"
-        )
+        advice = named_in_results(folder) or "name a folder of runs, such as results/ENV"
+        raise NoRunsError(f"no runs in {folder}: neither it nor a folder inside it holds a progress.csv; {advice}")
     return runs
 
 

@@ -40,7 +40,7 @@ def test_find_runs_at_every_level(tmp_path):
 
 def test_no_runs_are_an_error_that_names_the_folder(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(NoRunsError, match=r"no runs in .*progress\.csv") as caught:
+        with pytest.raises(NoRunsError, match=r"no runs in .*progress\.csv; ") as caught:
             find_runs(folder)
         assert str(folder) in caught.value.message
     assert issubclass(NoRunsError, ValueError)
