@@ -41,7 +41,7 @@ from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, Own
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.rng import GLOBAL_LOCK, cuda_states
-from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, write_tensors
+from offpcc.utils.tensor_files import FileError, find_misfit, read_tensors, refuse_unreadable, write_tensors
 from offpcc.utils.version import tell_changed
 
 NOT_A_STATE = (AttributeError, KeyError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError)
@@ -92,11 +92,13 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
     """
     folder, saved = parts_folder(file), experiment.saved
     parts = write_chunks(folder, experiment.buffer.chunks(), saved)
+    metadata = experiment.buffer.metadata()
+    refuse_unreadable(metadata, f"{type(experiment.buffer).__name__}.metadata()")
     content = {
         "kind": "checkpoint",
         "format": CHECKPOINT_FORMAT,
         **experiment.state_dict(),
-        "buffer": {**experiment.buffer.metadata(), "parts": [list(part) for _, part in parts.values()]},
+        "buffer": {**metadata, "parts": [list(part) for _, part in parts.values()]},
         "recorder": None if experiment.recorder is None else experiment.recorder.state_dict(),
         "global_generators": global_generators(),
         "config": config,

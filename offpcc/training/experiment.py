@@ -53,7 +53,7 @@ from offpcc.utils.errors import UserError, first_line, for_python, format_error,
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
 from offpcc.utils.system import is_shortage
-from offpcc.utils.tensor_files import write_tensors
+from offpcc.utils.tensor_files import refuse_unreadable, write_tensors
 from offpcc.utils.version import versions
 from offpcc.utils.words import counted
 
@@ -293,8 +293,10 @@ class Experiment:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all parts but the buffer, and what they depend on."""
+        algorithm = self.algorithm.state_dict()
+        refuse_unreadable(algorithm, f"{type(self.algorithm).__name__}.state_dict()")
         return {
-            "algorithm": self.algorithm.state_dict(),
+            "algorithm": algorithm,
             "values": value_settings(self.algorithm) if isinstance(self.algorithm, ActorCritic) else {},
             "normalized": isinstance(self.algorithm, ActorCritic) and normalizes(self.algorithm),
             "interaction": None if self.interaction is None else self.interaction.state_dict(),

@@ -12,6 +12,7 @@ import pickle
 import struct
 import warnings
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ READERS = {  # what reads a file, by its kind
     "learner": "offpcc.load reads it",
     "model": "offpcc.load_model reads it",
 }
+PLAIN = (bool, int, float, complex, str, bytes, type(None), set, torch.Size, torch.dtype, torch.device)
 OF_OLDER_VERSIONS = "use commit 4e6c498, the last one that reads it, or train again"
 
 
@@ -59,6 +61,32 @@ def write_tensors(file: Path, content: dict[str, Any], before: Path | None = Non
     data = _sealed(bytearray(stream.getbuffer()))
     with replacing(file, before) as temporary:
         temporary.write_bytes(data)
+
+
+def refuse_unreadable(state: Any, name: str) -> None:
+    """Raise if `read_tensors` would not read this state, because it is neither tensors nor plain data.
+
+    Args:
+        state: the state of a part that a user may have written.
+        name: where it comes from, for messages.
+
+    Raises:
+        UserError: the state holds an object of another type, such as an array.
+    """
+    if isinstance(state, torch.Tensor) or type(state) in PLAIN:
+        return
+    if type(state) in (dict, OrderedDict):
+        for key, value in state.items():
+            refuse_unreadable(value, f"{name}[{key!r}]")
+    elif type(state) in (list, tuple):
+        for number, value in enumerate(state):
+            refuse_unreadable(value, f"{name}[{number}]")
+    else:
+        hint = "; take torch.from_numpy(...), or .item()" if isinstance(state, np.ndarray | np.generic) else ""
+        raise UserError(
+            f"{name} is of type {type(state).__name__}, which could not be read from a checkpoint; it has to be a "
+            f"tensor, a number, a text, None, or a dict, list or tuple of these{hint}"
+        )
 
 
 def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:

@@ -430,3 +430,26 @@ def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
     words = r"EachItem cannot learn: .* the loss has the shape \(256, 1, 1\); return one number, such as batch.mean"
     with pytest.raises(UserError, match=words):
         learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+
+
+@offpcc.configurable
+class KeepsAnArray(SAC):
+    def state_dict(self):
+        return {**super().state_dict(), "counts": {"noise": np.zeros(2)}}
+
+
+def test_a_state_that_no_checkpoint_could_give_back_is_refused_when_it_is_written(tmp_path):
+    learner = offpcc.build("pendulum-v0", KeepsAnArray, algorithm={"hidden_dims": (8,)})
+    words = r"KeepsAnArray.state_dict\(\)\['counts'\]\['noise'\] is of type ndarray.*take torch.from_numpy"
+    with pytest.raises(UserError, match=words):
+        learner.save(tmp_path / "saved.pt")
+    spec = offpcc.RunSpec.make(
+        "pendulum-v0",
+        KeepsAnArray,
+        algorithm={"hidden_dims": (8,)},
+        training={"num_epochs": 1, "num_steps_per_epoch": 10, "num_test_episodes_per_epoch": 1},
+        results=tmp_path,
+        video=False,
+    )
+    with pytest.raises(UserError, match=words):
+        offpcc.fit(spec)
