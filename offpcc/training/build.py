@@ -518,6 +518,11 @@ def note_on_data(spec: RunSpec) -> str:
     return (
         f"{spec.algo} is made for learning online; from recorded data alone it overestimates actions that the data do "
         f"not have; choose an algorithm for recorded data, such as {offline}, or give --then_env_steps"
+        + (
+            ""
+            if cls.__module__.startswith("offpcc.")
+            else "; if it is for such data, set is_offline = True in its class"
+        )
     )
 
 

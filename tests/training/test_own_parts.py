@@ -14,6 +14,7 @@ from offpcc.algorithms import SAC
 from offpcc.data import ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Convolutional
+from offpcc.training.build import note_on_data
 from offpcc.training.callbacks import Callback
 from offpcc.training.loggers import Logger, Loggers
 from offpcc.utils.errors import UserError
@@ -453,3 +454,9 @@ def test_a_state_that_no_checkpoint_could_give_back_is_refused_when_it_is_writte
     )
     with pytest.raises(UserError, match=words):
         offpcc.fit(spec)
+
+
+def test_the_note_on_recorded_data_names_the_attribute_that_says_that_an_own_algorithm_is_for_them():
+    note = note_on_data(offpcc.RunSpec.make("pendulum-v0", KeepsAnArray, dataset="x.hdf5", seed=1))
+    assert note.endswith("if it is for such data, set is_offline = True in its class")
+    assert "is_offline" not in note_on_data(offpcc.RunSpec.make("pendulum-v0", "sac", dataset="x.hdf5", seed=1))
