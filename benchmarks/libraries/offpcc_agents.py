@@ -65,6 +65,9 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
     if learner.normalization is not None:  # a data set's statistics, as for a user who learns from one
         seen = transitions(num_transitions).observations
         learner.normalization.set_statistics(seen.mean(0), seen.std(0))
+    if options.get("compile"):  # each kind of update, with and without a step of the actor
+        for _ in range(1 + getattr(learner, "policy_delay", 1)):
+            learner.update_networks(storage.sample())
     return Work(lambda: learner.update_networks(storage.sample()))
 
 
