@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from offpcc.config.synonyms import CALLBACK_METHODS, refuse_uncalled
@@ -26,6 +27,7 @@ class Run(NamedTuple):
     tests: Evaluation | None  # the test episodes; None without an environment
     loop: Loop  # counters, and the rows of the table
     error: Exception | None = None  # what an earlier callback raised at the end of this epoch
+    folder: Path | None = None  # the run's folder; None without one, as in `learner.train`
 
 
 NAME = re.compile(r"[^,\s]+")  # of a column

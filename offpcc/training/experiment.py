@@ -91,6 +91,7 @@ class Experiment:
     callbacks: Sequence[Callback] = ()  # called in each `train`, before those given there
     loggers: Sequence[Callable[[Path | None], Logger]] = ()  # of the user; built with the run's folder, or None
     spec: RunSpec | None = None  # None for parts that were put together by hand
+    folder: Path | None = None  # of the run; None without one
     config: str = ""  # all values in use, as a gin file that binds them
     asked: tuple[Any, Any] | None = None  # num_epochs and stop_return of the last `train`
     steps_per_epoch: int | None = None  # of the last `train`
@@ -242,7 +243,7 @@ class Experiment:
         if isinstance(self.algorithm, ActorCritic):
             called.append(Saturation(self.algorithm, self.buffer))
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
-        _train(*parts, logger=logger, callbacks=called, loop=self.loop, **settings)
+        _train(*parts, logger=logger, callbacks=called, loop=self.loop, folder=self.folder, **settings)
 
     @property
     def is_online(self) -> bool:

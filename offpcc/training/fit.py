@@ -587,7 +587,7 @@ def _train(
     callbacks: Sequence[Callback],
 ) -> None:
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
-    loop = experiment.loop
+    loop, experiment.folder = experiment.loop, folder.path
     num_epochs = experiment.num_epochs(spec.training)
     console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
     saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, spec.checkpoints)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import gin
@@ -48,7 +49,7 @@ UpdatesPerStep = Annotated[float, at_least(0.0, MOST_UPDATES)]
 
 
 @gin.configurable(  # type: ignore[untyped-decorator]
-    denylist=["algorithm", "buffer", "interaction", "tests", "logger", "callbacks", "loop"]
+    denylist=["algorithm", "buffer", "interaction", "tests", "logger", "callbacks", "loop", "folder"]
 )
 def train(
     algorithm: Algorithm,
@@ -58,6 +59,7 @@ def train(
     logger: Logger,
     callbacks: Sequence[AnyCallback] = (),
     loop: Loop | None = None,
+    folder: Path | None = None,
     *,
     num_epochs: NonnegativeInteger = gin.REQUIRED,
     num_steps_per_epoch: PositiveInteger = 1_000,
@@ -92,6 +94,7 @@ def train(
             function of the `Run`, which is called at the end of each epoch, after its row was logged:
             ``lambda run: print(run.loop.rows[-1])``.
         loop: the state to start from, in order to continue a run.
+        folder: the run's folder, for callbacks.
         num_epochs: total number of epochs; with `then_env_steps`, those of the recorded data alone. Then 0 is allowed:
             the run begins in the environment at once, and part of each batch is recorded, as in RLPD.
         num_steps_per_epoch: environment steps per epoch.
@@ -134,7 +137,7 @@ def train(
             warn_of_data(warning)
     called = CallbackList(callbacks)
     told = set[str]()  # names of values that are reported if they have no column
-    run = Run(algorithm, buffer, interaction, tests, loop)
+    run = Run(algorithm, buffer, interaction, tests, loop, folder=folder)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     called.on_start(run)
     if interaction is not None and not loop.num_updates and not len(buffer):  # else, the first update comes at once

@@ -384,7 +384,11 @@ class PlainBuffer(ReplayBuffer):
 
 def test_classes_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "watched"
-    fit(spec(algo="sac", callbacks=[Watching]), folder, announce=silent)
+    told = []
+    fit(
+        spec(algo="sac", callbacks=[Watching]), folder, announce=silent, callbacks=[lambda run: told.append(run.folder)]
+    )
+    assert set(told) == {folder}
     assert "Watching" in plain_values((folder / "config.gin").read_text())["build.callbacks"]
     with pytest.raises(UserError, match=r"build.callbacks is \(\), but the run was made with \(@.*Watching"):
         fit(spec(algo="sac"), folder, resume=True, announce=silent)

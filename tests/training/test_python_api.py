@@ -840,6 +840,8 @@ def test_a_function_is_a_callback_of_epochs():
     rows = []
     learner = offpcc.SAC(Drift, **SMALL)
     train(learner, num_epochs=3, callbacks=[lambda run: rows.append((run.loop.epoch, run.loop.rows[-1]["step"]))])
+    train(learner, num_epochs=4, callbacks=[lambda run: rows.append(run.folder)])
+    assert rows.pop() is None
     assert rows == [(1, 210), (2, 420), (3, 630)]
     with pytest.raises(UserError, match=r"callbacks has 3, which is no callback; give a function of a run"):
         train(learner, num_epochs=4, callbacks=[3])
