@@ -278,6 +278,7 @@ def test_ratios_of_speed_are_those_of_the_benchmark():
 
 def test_speeds_of_the_page_on_performance_are_those_of_the_benchmark():
     cases = {"SAC, 256": "sac", "TD3": "td3", "TD3+BC": "td3_bc", "IQL": "iql", "CQL, 3": "cql", "BCQ, 10": "bcq"}
+    cases |= {"AWAC": "awac", "ReBRAC": "rebrac", "FQL": "fql", "RLPD": "rlpd"}
     cases |= {"BC": "bc", "`rsac` of the": "rsac", "`rsac`, LSTM 1": "rsac_small"}
     cases |= {f"whole steps of {name}": f"steps_{case}" for name, case in (
         ("SAC, pendulum", "pendulum"), ("SAC, Hopper", "hopper"), ("`cqrdqn`", "pong"), ("`cdqn`", "pong_dqn")
@@ -286,7 +287,7 @@ def test_speeds_of_the_page_on_performance_are_those_of_the_benchmark():
     page = (
         (ROOT / "docs" / "performance.md")
         .read_text()
-        .partition("| | floor | offpcc | others |")[2]
+        .partition("| | floor | offpcc | compiled | others |")[2]
         .partition("\n\n")[0]
     )
     lines = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines()[2:]}
