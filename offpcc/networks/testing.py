@@ -52,6 +52,8 @@ def check_encoder(
         )
     if not callable(build):
         raise UserError(f"check_encoder.build is {format_value(build)}; give an encoder class, or a partial of one")
+    if isinstance(build, type) and not issubclass(build, Encoder):
+        raise _no_encoder(build)
     shape = InputShape(observation, action_dim)
     try:
         encoder = build(shape)
@@ -60,10 +62,7 @@ def check_encoder(
     except Exception as error:  # of the user's code
         raise UserError(f"the encoder cannot be built: {format_error(error)}; correct it") from error
     if not isinstance(encoder, Encoder):
-        raise UserError(
-            f"{type(encoder).__name__} is not an encoder; derive it from Encoder, or check a memory cell by "
-            f"functools.partial(Recurrent, cell={type(encoder).__name__})"
-        )
+        raise _no_encoder(type(encoder))
     check_dim(encoder)
     encoder.eval()
     with torch.no_grad():
@@ -71,6 +70,13 @@ def check_encoder(
         if not encoder.memoryless:
             _try(encoder, _random(shape, MANY_STEPS))
         _try_again(encoder, shape)
+
+
+def _no_encoder(cls: type) -> UserError:
+    return UserError(
+        f"{cls.__name__} is not an encoder; derive it from Encoder, or check a memory cell by "
+        f"functools.partial(Recurrent, cell={cls.__name__})"
+    )
 
 
 def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: torch.dtype) -> None:

@@ -226,6 +226,8 @@ def test_what_is_no_encoder_is_told():
         UserError, match=r"InputShape is not an encoder; derive it from Encoder, or check a memory cell by"
     ):
         check_encoder(lambda shape: shape)
+    with pytest.raises(UserError, match=r"Cell is not an encoder; .* by functools.partial\(Recurrent, cell=Cell\)"):
+        check_encoder(Cell)
 
 
 def test_what_is_random_in_training_alone_is_no_fault():
