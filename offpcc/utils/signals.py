@@ -91,6 +91,22 @@ def deferred() -> Iterator[None]:
     poll()
 
 
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Block signals, also in processes that start meanwhile: Ctrl-C in a terminal would end a compiler, too.
+
+    A signal that arrives meanwhile is handled at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def poll() -> None:
     """Stop here if a signal has arrived.
 

@@ -2,6 +2,9 @@
 
 import copy
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -149,6 +152,24 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
         for number in range(3):
             agent.gamma = 0.9 + 0.01 * number
             agent.update_networks(case.batch())
+
+
+def test_ctrl_c_ends_no_compiler(monkeypatch):
+    def compile_fx(module, given):
+        command = [sys.executable, "-c", "import signal; print([*map(int, signal.pthread_sigmask(0, []))])"]
+        events.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+        signal.raise_signal(signal.SIGINT)
+        events.append("compiled")
+        return module
+
+    events = []
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    before = signal.signal(signal.SIGINT, lambda number, frame: events.append("handled"))
+    try:
+        Case("sac").build(compile=True).update_networks(Case("sac").batch())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert events == [f"[{int(signal.SIGINT)}, {int(signal.SIGTERM)}]", "compiled", "handled"]
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
