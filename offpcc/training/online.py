@@ -12,6 +12,7 @@ import numpy as np
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.components import Temperature
+from offpcc.algorithms.cuda_graphs import UNREAD
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.optim import Optimizer
 from offpcc.config.settings import Settings, settings
@@ -198,6 +199,11 @@ class OnlinePhase:
         for option, attributes in (("decay", options.decay), ("zero", options.zero)):
             for attribute in attributes:
                 self._check_number(f"OfflineToOnline.{option}", attribute)
+        if self.algorithm.execution.compile and (read := [one for one in options.decay if one not in UNREAD]):
+            raise UserError(
+                f"OfflineToOnline.decay names {read[0]!r}, and {name}.compile is True: each update would have another "
+                f"number, and so would be compiled anew; leave one of them out"
+            )
         cls: Any = type(self.algorithm)
         rules = rules_of(cls)
         for attribute in options.zero:

@@ -941,6 +941,13 @@ def test_numbers_given_as_whole_ones_can_fall(value):
         OnlinePhase(OnlineOptions(decay=("action_dim",)), 50_000, learner, None, None, 0)
 
 
+def test_a_number_that_falls_is_refused_with_compiled_updates():
+    learner = find_algorithm("td3_bc")(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32), compile=True)
+    with pytest.raises(UserError, match="decay names 'bc_alpha', and TD3BC.compile is True: each update would have"):
+        OnlinePhase(OnlineOptions(decay=("noise_scale", "bc_alpha")), 50_000, learner, None, None, 0)
+    OnlinePhase(OnlineOptions(decay=("noise_scale",), zero=("bc_alpha",)), 50_000, learner, None, None, 0)
+
+
 def test_the_share_of_random_actions_is_no_exploration_noise():
     learner = find_algorithm("dcql")(Box(-1, 1, (2,), np.float32), Discrete(3))
     options = OnlineOptions(exploration_noise=0.0)
