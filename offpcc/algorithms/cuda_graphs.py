@@ -214,7 +214,7 @@ class UpdateGraph:
             self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise, pool)
             self._note_steps(agent, counts)
         except Exception as error:  # of a CUDA graph: PyTorch's generators cannot be used any more
-            if capture is not compiled and not isinstance(error, RuntimeError):
+            if isinstance(error, UserError) or (capture is not compiled and not isinstance(error, RuntimeError)):
                 raise
             how = "compiled" if capture is compiled else "recorded as a CUDA graph"
             option = "compile" if capture is compiled else "cuda_graphs"

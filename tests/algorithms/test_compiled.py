@@ -154,6 +154,16 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
             agent.update_networks(case.batch())
 
 
+class Forgets(SAC):
+    def actor_loss(self, h, batch):
+        return super().actor_loss(h, batch)[0]
+
+
+def test_a_mistake_in_an_update_is_told_as_without_compilation(recorded):
+    with pytest.raises(UserError, match=r"^Forgets\.actor_loss returns a \w*Tensor; return the loss and a dictionary"):
+        Forgets(VECTORS, ACTIONS, compile=True, hidden_dims=(4,)).update_networks(Case("sac").batch())
+
+
 def test_ctrl_c_ends_no_compiler(monkeypatch):
     def compile_fx(module, given):
         command = [sys.executable, "-c", "import signal; print([*map(int, signal.pthread_sigmask(0, []))])"]
