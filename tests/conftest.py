@@ -1,7 +1,9 @@
 """What all tests share."""
 
+import os
 import random
 import re
+import shutil
 import signal
 
 import gin
@@ -9,6 +11,9 @@ import h5py
 import numpy as np
 import pytest
 import torch
+
+if shutil.which("g++") is None:  # most tests build agents with compiled updates, and compile nothing
+    os.environ["CXX"] = "true"
 
 QUICK = (
     "train.num_steps_per_epoch=250",

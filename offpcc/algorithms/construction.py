@@ -3,6 +3,8 @@
 import copy
 import functools
 import inspect
+import os
+import shutil
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -331,6 +333,12 @@ class Construction:
                 raise UserError(
                     f"{name}.compile is True, but {why}, and compiled updates are for agents without memory on a CPU; "
                     f"remove this setting"
+                )
+            compiler = os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
+            if shutil.which(compiler) is None:
+                raise UserError(
+                    f"{name}.compile is True, but there is no C++ compiler {compiler}; install it (apt install g++), "
+                    f"name another one in the environment variable CXX, or remove this setting"
                 )
             self._graphed = GraphedUpdates(True, compiled)
         elif self.execution.may_use_graphs(self.device):
