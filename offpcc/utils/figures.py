@@ -1,6 +1,5 @@
 """Shared style of all figures, and functions that save them."""
 
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,8 +67,7 @@ def save_figure(figure: "Figure", file: Path) -> None:
     import matplotlib
 
     file.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context(STYLE), replacing(file) as temporary, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")  # a box takes the place of the letter
+    with matplotlib.rc_context(STYLE), replacing(file) as temporary:
         _add_legends(figure)
         figure.savefig(temporary, dpi=150, metadata=METADATA.get(file.suffix))
 

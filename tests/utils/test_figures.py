@@ -64,8 +64,3 @@ def test_a_fault_while_it_is_written_is_told_in_the_same_words(tmp_path, monkeyp
 def test_a_fault_that_is_told_already_stays_as_it_is(tmp_path):
     with pytest.raises(NoRunsError, match=r"^mend it$"), explain_picture_errors(tmp_path / "c.png", "--out", "d.png"):
         raise NoRunsError("mend it")  # a ValueError, too
-
-
-@pytest.mark.filterwarnings("error")
-def test_letters_that_the_font_lacks_are_boxes_without_a_warning(tmp_path):
-    save_figure(figure("数据"), tmp_path / "curve.png")
