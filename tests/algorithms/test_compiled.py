@@ -38,10 +38,11 @@ def updated(case, num_updates=4, **options):
     return plain, compiled
 
 
-MEMORYLESS = [case for case in CASES if "-" not in str(case) and not case.cls.__name__.endswith("2D2")]
+VECTORIAL = [case for case in CASES if "-" not in str(case) and not case.images]
+IMAGES = [case for case in CASES if str(case) in ("csac", "crebrac", "cdqn")]
 
 
-@pytest.mark.parametrize("case", MEMORYLESS, ids=str)
+@pytest.mark.parametrize("case", [*VECTORIAL, *IMAGES], ids=str)
 def test_updates_are_those_that_are_not_compiled(case, recorded):
     _, compiled = updated(case)
     assert len(compiled._graphed.graphs) == case.delay
