@@ -325,28 +325,38 @@ class Construction:
         self._set_preprocessing(networks)
         if self.nonfinite_guard.skips:
             self.stat_names = (*self.stat_names, "skipped")
+        self._graphed = self._graphed_updates()
+        self._fused = self._hand_written_update()
+
+    def _graphed_updates(self) -> GraphedUpdates | None:
+        """Return what records and repeats updates, if the options and the device say so."""
+        if not self.execution.compile:
+            is_on = self.execution.may_use_graphs(self.device)
+            return GraphedUpdates(self.execution.cuda_graphs is not None) if is_on else None
+        name, compiler = type(self).__name__, os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
+        path = shutil.which(compiler)
+        if self.device.type != "cpu" or not self.memoryless:
+            why = "the agent has a memory" if self.device.type == "cpu" else f"the device is {self.device}"
+            raise UserError(
+                f"{name}.compile is True, but {why}, and compiled updates are for agents without memory on a CPU; "
+                f"remove this setting"
+            )
+        if path is None:
+            raise UserError(
+                f"{name}.compile is True, but there is no C++ compiler {compiler}; install it (apt install g++), "
+                f"name another one in the environment variable CXX, or remove this setting"
+            )
+        return GraphedUpdates(True, compiled)
+
+    def _hand_written_update(self) -> Any:
+        """Return the fused update, or None if the algorithm has none or the options turn it off."""
         fused, name = self.execution.fused, type(self).__name__
-        self._graphed = None
-        if self.execution.compile:
-            if self.device.type != "cpu" or not self.memoryless:
-                why = "the agent has a memory" if self.device.type == "cpu" else f"the device is {self.device}"
-                raise UserError(
-                    f"{name}.compile is True, but {why}, and compiled updates are for agents without memory on a CPU; "
-                    f"remove this setting"
-                )
-            compiler = os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
-            if shutil.which(compiler) is None:
-                raise UserError(
-                    f"{name}.compile is True, but there is no C++ compiler {compiler}; install it (apt install g++), "
-                    f"name another one in the environment variable CXX, or remove this setting"
-                )
-            self._graphed = GraphedUpdates(True, compiled)
-        elif self.execution.may_use_graphs(self.device):
-            self._graphed = GraphedUpdates(bool(self.execution.cuda_graphs))
         if fused and self.fused_update is None:
             raise UserError(f"{name}.fused is True, but {name} has no fused update; remove this setting")
-        has_none = self.fused_update is None or fused is False or (self.execution.compile and not fused)
-        self._fused = None if has_none else self.fused_update(self, bool(fused))
+        if fused and self.execution.compile:
+            raise UserError(f"{name}.fused is True, but compile is True, and only one of them can be; remove one")
+        is_off = self.fused_update is None or fused is False or self.execution.compile
+        return None if is_off else self.fused_update(self, fused is not None)
 
     def _choose_critic_inputs(self, options: NetworkOptions) -> None:
         """Set what the critics see, and refuse what cannot be."""

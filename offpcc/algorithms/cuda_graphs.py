@@ -97,7 +97,9 @@ def compiled(function: Callable[[], Recorded], noise: Noise, pool: Any) -> tuple
 
 
 class GraphedUpdates:
-    """Makes the updates of one agent, and repeats them as CUDA graphs. A copy of the agent records its own graphs.
+    """Makes the updates of one agent, and repeats them as CUDA graphs or as compiled programs.
+
+    A copy of the agent records its own.
 
     Args:
         is_wanted: whether the user asked for graphs. Else agents with code of the user's have none.
@@ -210,14 +212,16 @@ class UpdateGraph:
             others = {name: value for name, value in stats.items() if value.dim()}
             return torch.stack([value.float() for value in numbers.values()]), tuple(numbers), others
 
+        how, option = "recorded as a CUDA graph", "cuda_graphs"
+        errors: type[Exception] = RuntimeError
+        if capture is compiled:
+            how, option, errors = "compiled", "compile", Exception
         try:
             self.start, (self.numbers, self.names, self.others) = capture(update, agent.noise, pool)
             self._note_steps(agent, counts)
-        except Exception as error:  # of a CUDA graph: PyTorch's generators cannot be used any more
-            if isinstance(error, UserError) or (capture is not compiled and not isinstance(error, RuntimeError)):
-                raise
-            how = "compiled" if capture is compiled else "recorded as a CUDA graph"
-            option = "compile" if capture is compiled else "cuda_graphs"
+        except UserError:
+            raise
+        except errors as error:  # after one of a CUDA graph, PyTorch's generators cannot be used any more
             raise UserError(
                 f"an update of {type(agent).__name__} cannot be {how} ({first_line(error)}); bind "
                 f"ActorCritic.{option} = False"

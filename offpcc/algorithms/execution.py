@@ -27,8 +27,8 @@ class Execution:
         cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host
             starts all operations of an update at once. It needs batches of the same shapes, such as those of single
             steps or of segments; the first updates of each shape are made without a graph. By default, graphs are used
-            for algorithms and networks of offpcc. With True, they are used for your own, too: then an
-            update may not depend on Python state that changes, because a graph repeats what it recorded.
+            for algorithms and networks of offpcc. With True, they are used for your own, too: then an update may not
+            depend on Python state that changes, because a graph repeats what it recorded.
         nonfinite: what to do if an update has NaN or infinity. "raise" raises an error that names the first such
             tensor. "skip" skips the update; its statistics are NaN, except `skipped`, which is 1. In both cases, no
             weight changes from the first such tensor on. A resumed run may use the other setting.

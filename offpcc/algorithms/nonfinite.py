@@ -2,9 +2,9 @@
 
 In an agent's update, every optimizer calls the agent's guard before its step. The guard checks the batch, the loss and
 the gradients; non-finite weights make these non-finite, too. On a CPU, the check is synchronous: a bad value ends the
-update by an exception, so nothing after it changes. On a GPU, the host does not wait for the result. The flag `found`
-stays on the device, and this and all later steps have no effect. When the host reads the flag, the guard repeats the
-bad update to name the tensor.
+update by an exception, so nothing after it changes. On a GPU, and in a compiled update, the host does not wait for the
+result. The flag `found` stays on the device, and this and all later steps have no effect. When the host reads the flag,
+the guard repeats the bad update to name the tensor.
 """
 
 from __future__ import annotations

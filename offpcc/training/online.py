@@ -46,10 +46,10 @@ Names = Annotated[
         lambda value: isinstance(value, list | tuple) and all(isinstance(name, str) for name in value),
     ),
 ]
-IS_NAME = 'the name of an algorithm, such as "sac"'
-AlgorithmName = Annotated[str, Rule(IS_NAME, lambda value: isinstance(value, str))]
+NAME_OF_ALGORITHM = 'the name of an algorithm, such as "sac"'
+AlgorithmName = Annotated[str, Rule(NAME_OF_ALGORITHM, lambda value: isinstance(value, str))]
 AnyAlgorithm = Annotated[  # a class stands for its name
-    str | type[ActorCritic], Rule(IS_NAME, lambda value: isinstance(value, str | type))
+    str | type[ActorCritic], Rule(NAME_OF_ALGORITHM, lambda value: isinstance(value, str | type))
 ]
 
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets

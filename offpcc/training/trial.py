@@ -52,8 +52,7 @@ def try_updates(algorithm: Any, buffer: Any, is_complete: bool = True) -> None:
     with _same_random_states():
         try:
             algorithm = copy.deepcopy(algorithm)
-            if algorithm.execution.compile:  # takes longer than the trial
-                algorithm._graphed, algorithm.nonfinite_guard.is_awaited = None, True
+            algorithm._graphed, algorithm.nonfinite_guard.is_awaited = None, True  # to compile takes longer
             buffer = _filled(algorithm, getattr(buffer, "receiver", buffer))
             num_updates = 1 + min(int(getattr(algorithm, "policy_delay", 1)), MOST_UPDATES)  # the actor learns in one
         except Exception:  # the user's parts cannot be copied; the run shows whether they work

@@ -88,8 +88,6 @@ def why_not_fusable(agent: ActorCritic) -> str:
             return f"the encoder {type(encoder).__name__} has weights or a memory"
     if agent.num_states:
         return "the critics see a state"
-    if agent.execution.compile:
-        return "compile is True, and compiled updates are not the fused ones"
     if agent.execution.precision != "float32":
         return f"precision is {agent.execution.precision!r}, and the fused update needs float32"
     actor = agent.actor
