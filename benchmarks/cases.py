@@ -116,7 +116,8 @@ UNITS = {
     "imagine": "us",
 }
 
-OWN, COMPILED, BF16 = ("offpcc",), ("offpcc", "offpcc-compiled"), ("offpcc", "offpcc-bf16")
+OWN, COMPILED = ("offpcc",), ("offpcc", "offpcc-compiled")
+BF16 = (*COMPILED, "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
 CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL, FQL, RLPD = CLONES
 OF_MODELS, COMPARING, DRAWN = (("floor", "offpcc", *peers) for peers in ((KIT, MBRL), (KIT,), (MBRL,)))

@@ -335,11 +335,10 @@ class Construction:
             return GraphedUpdates(self.execution.cuda_graphs is not None) if is_on else None
         name, compiler = type(self).__name__, os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
         path = shutil.which(compiler)
-        if self.device.type != "cpu" or not self.memoryless:
-            why = "the agent has a memory" if self.device.type == "cpu" else f"the device is {self.device}"
+        if self.device.type != "cpu":
             raise UserError(
-                f"{name}.compile is True, but {why}, and compiled updates are for agents without memory on a CPU; "
-                f"remove this setting"
+                f"{name}.compile is True, but the device is {self.device}, and compiled updates are for a CPU; remove "
+                f"this setting"
             )
         if path is None:
             raise UserError(

@@ -37,7 +37,7 @@ UNREAD = {
     *("_mirror", "_host_copy", "_test_draws", "test_epsilon", "epsilon_ladder", "noise_scale"),
     *("_arguments", "_graphed"),
 }
-MOST_COMPILED = 16  # kinds of updates; each takes 10 seconds or more to compile
+MOST_COMPILED = 16  # kinds of updates for each shape of batches; each takes 10 seconds or more to compile
 Recorded = tuple[Tensor, tuple[str, ...], dict[str, Tensor]]  # numbers, their names, and other tensors
 Capture = Callable[..., tuple[Callable[[], None], Any]]
 
@@ -112,7 +112,7 @@ class GraphedUpdates:
     def __init__(self, is_wanted: bool, capture: Capture = capture) -> None:
         self.is_wanted, self.capture, self.compiles = is_wanted, capture, capture is compiled
         self.is_on: bool | None = True if is_wanted else None
-        self.graphs: dict[Hashable, UpdateGraph] = {}
+        self.graphs: dict[tuple[Hashable, ...], UpdateGraph] = {}
         self.seen: dict[Hashable, int] = {}  # number of updates of each kind without a graph
         # A compiled update rounds otherwise than a plain one, so a resumed run may not begin with plain ones.
         self.warm_up = 0 if self.compiles else WARM_UP
@@ -137,14 +137,16 @@ class GraphedUpdates:
             self.is_on = has_known_code(agent)
         if not self.is_on or agent.nonfinite_guard.is_search:
             return agent.inner_update(batch)  # type: ignore[no-any-return]
+        if self.compiles and not agent.memoryless:
+            batch = batch._replace(complete=False)  # most batches of sequences are not, so all have one program
         kind = update_kind(agent, batch)
         graph = self.graphs.get(kind)
         if graph is None:
-            if self.compiles and len(self.graphs) == MOST_COMPILED:
+            if self.compiles and sum(other[0] == kind[0] for other in self.graphs) == MOST_COMPILED:
                 raise UserError(
-                    f"{type(agent).__name__}.compile is True, but there are more than {MOST_COMPILED} kinds of "
-                    f"updates: they differ in the shape of the batch, or in a number of the algorithm, such as one "
-                    f"that decays; remove this setting"
+                    f"{type(agent).__name__}.compile is True, but there are more than {MOST_COMPILED} kinds of updates "
+                    f"for batches of one shape: they differ in a number of the algorithm, such as one that decays; "
+                    f"remove this setting"
                 )
             if len(self.seen) == MOST_KINDS:
                 self._forget(type(agent).__name__)
@@ -295,7 +297,7 @@ def read_attributes(agent: Any) -> Iterator[Any]:
     return (value for name, value in vars(agent).items() if name not in UNREAD)
 
 
-def update_kind(agent: Any, batch: Batch) -> Hashable:
+def update_kind(agent: Any, batch: Batch) -> tuple[Hashable, ...]:
     """Return what a graph of an update depends on: the shapes of the batch, the agent's attributes and the phase.
 
     An attribute counts by its value if it is a number or text, such as a coefficient that decays. Else it counts by its

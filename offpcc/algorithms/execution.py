@@ -21,9 +21,9 @@ class Execution:
             TD3+BC, IQL, BC, SAC, SAC-N, MBPO, MOPO, MOReL and the four modes (such as `aleatoric_penalty`), with plain
             MLPs and without memory. By default, they are used wherever possible. A batch with importance weights always
             gets the plain update.
-        compile: whether to compile whole updates with PyTorch's Inductor, for agents without memory on a CPU. It needs
-            a C++ compiler. The first update of each kind takes up to a minute, and less if PyTorch's cache has it. An
-            update may not depend on Python state that changes. NaN and infinity are told some updates later.
+        compile: whether to compile whole updates on a CPU with PyTorch's Inductor. It needs a C++ compiler. The first
+            update of each kind takes up to a minute, and less if PyTorch's cache has it. An update may not depend on
+            Python state that changes. NaN and infinity are told some updates later.
         cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host
             starts all operations of an update at once. It needs batches of the same shapes, such as those of single
             steps or of segments; the first updates of each shape are made without a graph. By default, graphs are used

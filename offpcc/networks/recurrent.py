@@ -12,6 +12,7 @@ from offpcc.config.registry import REGISTRY, configurable
 from offpcc.config.validation import NumParts, Rule, Size, either, one_of
 from offpcc.core import State
 from offpcc.networks.cells import CELLS, Cell, CellBuilder, run_chunked
+from offpcc.networks.cells.compiled import run_as_one
 from offpcc.networks.encoders import (
     Encoder,
     Inputs,
@@ -25,6 +26,7 @@ from offpcc.networks.encoders import (
 from offpcc.networks.numpy_inference import Array, Mirror, mirrors_of
 from offpcc.networks.testing import check_cell
 from offpcc.utils.errors import UserError
+from offpcc.utils.torch_private import is_compiling
 
 
 def _class_built(build: Any) -> Any:
@@ -97,7 +99,8 @@ class Recurrent(Encoder):
     def forward(self, inputs: Inputs, state: State = None) -> tuple[Tensor, State]:
         """(B, T, *obs) -> (B, T, dim)."""
         features, _ = self.feature_extractor(inputs)
-        h, after = run_chunked(self.cell, self.with_extras(vector(features), inputs), state)
+        run = run_as_one if is_compiling() else run_chunked
+        h, after = run(self.cell, self.with_extras(vector(features), inputs), state)
         return h, after
 
     def unused_parameters(self) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Operations on encoder states of any structure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,19 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
             f"a memory's state contains a {type(state).__name__}; it must be a tensor, or nested tuples of tensors"
         )
     return function(state)
+
+
+def tensors_of(state: State) -> list[Tensor]:
+    """Return the tensors in `state`."""
+    found: list[Tensor] = []
+    map_state(found.append, state)
+    return found
+
+
+def with_tensors(state: State, tensors: Sequence[Tensor]) -> State:
+    """Return a state like `state`, with these tensors."""
+    left = iter(tensors)
+    return map_state(lambda _: next(left), state)
 
 
 def keep_rows(state: State, kept: Tensor) -> State:

@@ -731,6 +731,7 @@ def build_buffer(
                     f"ReplayBuffer or RecurrentReplayBuffer"
                 )
             setattr(buffer, setting, value)
+    buffer.gives_few_shapes = algorithm.execution.compile
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning)
     return buffer

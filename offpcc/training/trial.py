@@ -102,7 +102,7 @@ def _filled(algorithm: ActorCritic, real: Any) -> Any:
     capacity = EPISODES * (2 if not algorithm.memoryless else 2 * STEPS * settings["frame_stack"])
     space: Any = algorithm.privileged or algorithm.observation_space
     buffer: Any = kind(space, algorithm.action_space, capacity=capacity, memory_limit=None, **settings)
-    for name in ("gives_next_actions", "return_discount"):
+    for name in ("gives_next_actions", "gives_few_shapes", "return_discount"):
         setattr(buffer, name, getattr(real, name))
     generator = np.random.default_rng(0)
     low, high = (bound.astype(np.float64) for bound in (space.low, space.high))

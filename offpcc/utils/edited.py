@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "859c670246cd7005",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "c4b13c0818d98162",
+    "algorithms.construction": "51ea56e544ef0a86",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "df87f404932286bf",
     "algorithms.iql": "b17fb2fd07d7e36f",
@@ -71,5 +71,5 @@ DIGESTS: dict[str, str] = {
     "networks.encoders": "e4fcdc26838bb3ed",
     "networks.flow": "566e8f5482a329a8",
     "networks.layers": "a7836a29c7d5a935",
-    "networks.recurrent": "3cf858c434737455",
+    "networks.recurrent": "8e13ac764adc32ec",
 }

@@ -36,12 +36,20 @@ TRAIN_MODE_LAYERS = (_private(nn.modules.dropout, "_DropoutNd"), _private(nn.mod
 # Attributes with the hooks of an `nn.Module`. A tensor has `_backward_hooks`, too.
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CONTENTS = ("_modules", "_parameters")
+# What the dispatcher does before an operation: see `plain_dispatch`.
+_force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
+_included = _private(torch._C, "_dispatch_tls_local_include_set")
+_excluded = _private(torch._C, "_dispatch_tls_local_exclude_set")
+_KEYS = _private(torch._C, "DispatchKey")
+_MODES = [_private(_KEYS, name) for name in ("Python", "PythonTLSSnapshot")]
+_AUTOGRAD = [_private(_KEYS, name) for name in ("AutogradFunctionality", "AutogradCPU", "ADInplaceOrView")]
 for _name in (*HOOKS, *CONTENTS):
     _private(nn.Identity(), _name)
 
 
 class _Tracing(threading.local):
     is_on = False
+    parts: list[Any]  # of the program that is recorded or that runs
 
 
 _tracing = _Tracing()
@@ -50,6 +58,34 @@ _tracing = _Tracing()
 def is_traced() -> bool:
     """Check whether this thread's operations are recorded, for an exported program or a compiled update."""
     return _tracing.is_on or torch.compiler.is_exporting()
+
+
+def is_compiling() -> bool:
+    """Check whether `compile_operations` records this thread's operations."""
+    return _tracing.is_on
+
+
+def add_part(part: Any) -> int:
+    """Add an object to the program that `compile_operations` records. Return its number for `part_of_program`."""
+    _tracing.parts.append(part)
+    return len(_tracing.parts) - 1
+
+
+def part_of_program(number: int) -> Any:
+    """Return an object of the program that this thread records or runs; see `add_part`."""
+    return _tracing.parts[number]
+
+
+@contextmanager
+def plain_dispatch() -> Iterator[None]:
+    """Compute as usual inside of an operation of our own: with gradients, and not as a part of what records it."""
+    include, exclude = _included(), _excluded()
+    for key in _MODES:
+        include = include.remove(key)
+    for key in _AUTOGRAD:
+        exclude = exclude.remove(key)
+    with _force_dispatch(include, exclude):
+        yield
 
 
 @contextmanager
@@ -68,12 +104,16 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     The result reads and writes the same tensors as `function`, and returns what `function` returned.
     """
     # They take a second to import, and only compiled updates need them.
+    from torch._functorch import config as functorch_config
+    from torch._guards import TracingContext, tracing
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    _tracing.is_on = True
+    parts: list[Any] = []
+    _tracing.is_on, _tracing.parts = True, parts
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             module = make_fx(function, _allow_non_fake_inputs=True)()
@@ -91,11 +131,16 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
         module.graph.erase_node(node)
     module.recompile()
     given = [*tensors.values()][::-1]  # each placeholder came before the earlier ones
-    with torch.no_grad(), config.patch(cpp_wrapper=True):
+    # With an environment of shapes, here of constant ones, Inductor looks for the program in its cache. AOTAutograd's
+    # cache cannot hold it, and warns.
+    context = TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True)))
+    caches = functorch_config.patch(enable_autograd_cache=False)
+    with torch.no_grad(), config.patch(cpp_wrapper=True), caches, tracing(context):
         compiled: Any = compile_fx(module, given)
 
     @torch.no_grad()
     def run() -> Any:
+        _tracing.parts = parts
         return compiled(*given)
 
     return run

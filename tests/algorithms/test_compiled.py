@@ -16,7 +16,10 @@ from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.algorithms.optim import LinearDecay
 from offpcc.core import Step
+from offpcc.networks.cells import GRU, LSTM, Cell, run_chunked
+from offpcc.networks.cells.compiled import run_as_one
 from offpcc.utils.errors import UserError
+from offpcc.utils.torch_private import compile_operations, is_compiling
 
 
 @pytest.fixture
@@ -42,7 +45,10 @@ VECTORIAL = [case for case in CASES if "-" not in str(case) and not case.images]
 IMAGES = [case for case in CASES if str(case) in ("csac", "crebrac", "cdqn")]
 
 
-@pytest.mark.parametrize("case", [*VECTORIAL, *IMAGES], ids=str)
+REMEMBERING = [case for case in CASES if case.name == "rsac" or str(case) in ("rtd3_s-lru", "crsac_s-gpt", "r2d2-lstm")]
+
+
+@pytest.mark.parametrize("case", [*VECTORIAL, *IMAGES, *REMEMBERING], ids=str)
 def test_updates_are_those_that_are_not_compiled(case, recorded):
     _, compiled = updated(case)
     assert len(compiled._graphed.graphs) == case.delay
@@ -53,7 +59,7 @@ COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C
 
 @pytest.mark.slow
 @COMPILER
-@pytest.mark.parametrize("name", ["td3", "cql", "csac"])
+@pytest.mark.parametrize("name", ["td3", "cql", "csac", "rsac-lstm", "rsac_s-gru"])
 def test_updates_by_the_compiler(name):
     updated(next(case for case in CASES if str(case) == name))
 
@@ -137,8 +143,6 @@ class Reads(SAC):
 
 
 def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
-    with pytest.raises(UserError, match=r"SAC\.compile is True, but the agent has a memory, .*; remove this setting"):
-        next(case for case in CASES if str(case) == "rsac-lstm").build(compile=True)
     with pytest.raises(UserError, match=r"SAC\.fused is True, but compile is True"):
         Case("sac").build(compile=True, fused=True)
     case = Case("sac")
@@ -148,7 +152,7 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
         Reads(VECTORS, ACTIONS, compile=True, hidden_dims=(4,)).update_networks(case.batch())
     monkeypatch.setattr(cuda_graphs, "MOST_COMPILED", 2)
     agent = case.build(compile=True)
-    with pytest.raises(UserError, match=r"SAC\.compile is True, but there are more than 2 kinds of updates: "):
+    with pytest.raises(UserError, match=r"SAC\.compile is True, but there are more than 2 kinds of updates for "):
         for number in range(3):
             agent.gamma = 0.9 + 0.01 * number
             agent.update_networks(case.batch())
@@ -188,3 +192,61 @@ def test_a_missing_compiler_is_told(monkeypatch):
         UserError, match=r"SAC\.compile is True, but there is no C\+\+ compiler no-such-compiler; install"
     ):
         Case("sac").build(compile=True)
+
+
+def test_burn_in(recorded):
+    def batch(seed):
+        whole = case.batch(seed, lengths=[6, 4, 5])
+        warmed = whole._replace(burn_in=2, loss_mask=whole.loss_mask.clone())
+        warmed.loss_mask[:, :2] = 0.0
+        return warmed
+
+    case = next(case for case in CASES if str(case) == "rsac-lstm")
+    plain, compiled = (case.build(**given) for given in ({}, {"compile": True}))
+    for seed in range(3):
+        expected, stats = (agent.update_networks(batch(seed)) for agent in (plain, compiled))
+        torch.testing.assert_close(stats, expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(parameters(compiled), parameters(plain), rtol=1e-3, atol=1e-5)
+
+
+class Shares(Cell):
+    """Its state is memory of its summaries and of its inputs."""
+
+    def __init__(self, num_in, hidden_dim, num_layers):
+        super().__init__()
+        self.dim, self.scale = num_in, torch.nn.Parameter(torch.ones(num_in))
+
+    def forward(self, x, state=None):
+        h = x * self.scale + (0.0 if state is None else state[0].unsqueeze(1) * state[1].unsqueeze(1))
+        return h, (h[:, -1], x[:, -1])
+
+
+@pytest.mark.slow
+@COMPILER
+@pytest.mark.parametrize("cell", [LSTM, GRU, Shares])
+def test_a_cell_that_is_run_twice_learns_in_between(cell):
+    torch.manual_seed(0)
+    memory, x, start = cell(num_in=3, hidden_dim=4, num_layers=2), torch.randn(2, 5, 3), None
+    own = copy.deepcopy(memory)
+
+    def update(memory):
+        run = run_as_one if is_compiling() else run_chunked
+        results = []
+        for _ in range(2):
+            h, state = run(memory, x, start)
+            again, _ = run(memory, x[:, :2], state)
+            loss = h.square().mean() + again.sin().sum()
+            gradients = torch.autograd.grad(loss, [*memory.parameters()], allow_unused=True, materialize_grads=True)
+            with torch.no_grad():
+                for weight, gradient in zip(memory.parameters(), gradients, strict=True):
+                    weight -= 0.1 * gradient
+            results.append(loss.detach())
+        return results
+
+    for _ in range(3):
+        expected = update(own)
+    compiled = compile_operations(lambda: update(memory))
+    for _ in range(3):
+        results = compiled()
+    torch.testing.assert_close(results, expected)
+    torch.testing.assert_close([*memory.parameters()], [*own.parameters()])

@@ -91,6 +91,7 @@ class BufferBase:
 
     batch_size: int
     gives_next_actions = False  # whether batches have `next_actions`; True for algorithms that read them
+    gives_few_shapes = False  # whether to pad sequences to few lengths, as on a GPU; True for compiled updates
     return_discount: float | None = None  # discount of `Batch.returns_to_go`; None for batches without it
     num_loaded = 0  # number of loads, each of which replaces all content; part of a chunk's version
     holds_episodes: ClassVar[bool]  # whether `sample` returns sequences, for agents with memory

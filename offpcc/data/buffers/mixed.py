@@ -55,6 +55,7 @@ class MixedBuffer:
         """Let the buffer of recorded data draw its share, with a new generator."""
         self.recorded.batch_size, self.recorded.randomness = self.num_recorded, NumpyGenerator(seed, 2)
         self.recorded.gives_next_actions = self.online.gives_next_actions
+        self.recorded.gives_few_shapes = self.online.gives_few_shapes
         self.recorded.return_discount = self.online.return_discount
 
     def __len__(self) -> int:

@@ -340,9 +340,9 @@ class RecurrentReplayBuffer(BufferBase):
         return copy.rows
 
     def _num_steps(self, lengths: Array) -> int:
-        """Return T of a batch with rows of these lengths; on a GPU, batches have few different shapes."""
+        """Return T of a batch with rows of these lengths."""
         longest = int(lengths.max())
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" and not self.gives_few_shapes:
             return longest
         if self.segment_len is None:
             return rounded_up(longest)
