@@ -185,7 +185,7 @@ def _batches(fit: ModelFit) -> Iterator[np.ndarray]:
             yield orders[:, start : start + size]
 
 
-def _games(case: Case) -> Work:
+def _games(case: Case, options: dict[str, Any]) -> Work:
     """The loop of a user's run with the config for Atari, without tests; of DQN with CleanRL's settings."""
     keep_freed_memory()
     settings = [f"ReplayBuffer.batch_size = {case.sizes.batch_size}"]
@@ -195,6 +195,7 @@ def _games(case: Case) -> Work:
         settings += ["environments.num_envs = 1", "ActorCritic.n_step = 1", "DQN.double = False"]
         settings += ["train.update_every = 4", "train.updates_per_step = 0.25"]
         settings += ["ActorCritic.target_update_interval = 250", "ValueBased.epsilon_steps = 0"]
+    settings += [f"ActorCritic.{name} = {value!r}" for name, value in options.items()]
     offpcc.configure(f"discrete/atari_{case.algorithm.removeprefix('c')}.gin", *settings)
     learner = offpcc.build(case.env, case.algorithm, seed=1, device=case.device, threads=None)
     given = {"num_steps_per_epoch": EPISODE_LENGTH, "num_test_episodes_per_epoch": 0, "update_after": WARM_UP}
@@ -202,14 +203,15 @@ def _games(case: Case) -> Work:
     def train(num_epochs: int) -> None:
         learner.train(Loggers([]), num_epochs=learner.loop.epoch + num_epochs, **given)
 
-    train(WARM_UP // EPISODE_LENGTH + 1)
+    # Each kind of update is compiled first, also that with a step of the targets, 1,000 steps later.
+    train((2 * WARM_UP if options.get("compile") else WARM_UP) // EPISODE_LENGTH + 1)
     return Work(lambda: train(1), EPISODE_LENGTH)
 
 
 def _steps(case: Case, options: dict[str, Any]) -> Work:
     """The loop of a user's run, an episode's length of steps at a time, without tests."""
     if case.sizes == ATARI:
-        return _games(case)
+        return _games(case, options)
     keep_freed_memory()
     learner = offpcc.build(
         case.env,

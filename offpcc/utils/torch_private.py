@@ -36,15 +36,9 @@ TRAIN_MODE_LAYERS = (_private(nn.modules.dropout, "_DropoutNd"), _private(nn.mod
 # Attributes with the hooks of an `nn.Module`. A tensor has `_backward_hooks`, too.
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CONTENTS = ("_modules", "_parameters")
-# What the dispatcher does before an operation: see `plain_dispatch`.
+# The dispatcher's usual settings: see `plain_dispatch`.
 _force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
-_included = _private(torch._C, "_dispatch_tls_local_include_set")
-_excluded = _private(torch._C, "_dispatch_tls_local_exclude_set")
-_KEYS = _private(torch._C, "DispatchKey")
-_MODES = [_private(_KEYS, name) for name in ("Python", "PythonTLSSnapshot")]
-_AUTOGRAD = [_private(_KEYS, name) for name in ("AutogradFunctionality", "AutogradCPU", "ADInplaceOrView")]
-for _name in (*HOOKS, *CONTENTS):
-    _private(nn.Identity(), _name)
+_USUAL_DISPATCH = [_private(torch._C, f"_dispatch_tls_local_{name}_set")() for name in ("include", "exclude")]
 
 
 class _Tracing(threading.local):
@@ -78,13 +72,11 @@ def part_of_program(number: int) -> Any:
 
 @contextmanager
 def plain_dispatch() -> Iterator[None]:
-    """Compute as usual inside of an operation of our own: with gradients, and not as a part of what records it."""
-    include, exclude = _included(), _excluded()
-    for key in _MODES:
-        include = include.remove(key)
-    for key in _AUTOGRAD:
-        exclude = exclude.remove(key)
-    with _force_dispatch(include, exclude):
+    """Compute as usual inside of an operation of our own: with gradients, and not as a part of what calls it.
+
+    A program's first call checks operations in a dispatch mode, in which complex numbers are not conjugated.
+    """
+    with _force_dispatch(*_USUAL_DISPATCH):
         yield
 
 
@@ -134,8 +126,8 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     # With an environment of shapes, here of constant ones, Inductor looks for the program in its cache. AOTAutograd's
     # cache cannot hold it, and warns.
     context = TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True)))
-    caches = functorch_config.patch(enable_autograd_cache=False)
-    with torch.no_grad(), config.patch(cpp_wrapper=True), caches, tracing(context):
+    settings = functorch_config.patch(enable_autograd_cache=False)
+    with torch.no_grad(), config.patch(cpp_wrapper=True), settings, tracing(context):
         compiled: Any = compile_fx(module, given)
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.algorithms.optim import LinearDecay
 from offpcc.core import Step
-from offpcc.networks.cells import GRU, LSTM, Cell, run_chunked
+from offpcc.networks.cells import GRU, LRU, LSTM, Cell, run_chunked
 from offpcc.networks.cells.compiled import run_as_one
 from offpcc.utils.errors import UserError
 from offpcc.utils.torch_private import compile_operations, is_compiling
@@ -223,7 +223,7 @@ class Shares(Cell):
 
 @pytest.mark.slow
 @COMPILER
-@pytest.mark.parametrize("cell", [LSTM, GRU, Shares])
+@pytest.mark.parametrize("cell", [LSTM, GRU, LRU, Shares])
 def test_a_cell_that_is_run_twice_learns_in_between(cell):
     torch.manual_seed(0)
     memory, x, start = cell(num_in=3, hidden_dim=4, num_layers=2), torch.randn(2, 5, 3), None
