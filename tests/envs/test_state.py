@@ -262,6 +262,12 @@ def test_data_that_hide_the_state_are_refused(tmp_path):
             read(file, env, state="info")
 
 
+def test_dict_data_without_a_state_are_refused_with_this_reason(tmp_path):
+    offpcc.collect(Boxed, None, steps=40, seed=1).save(file := tmp_path / "data.hdf5")
+    with pytest.raises(UserError, match="has no column of states"):
+        read(file, make(Boxed, state="info", scale_actions=True), state="info")
+
+
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 

@@ -196,6 +196,8 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
     if space is None:
         remedy += "; data whose vectors are joined in one array need make.wrappers=[@gymnasium.FlattenObservation]"
     elif _shows_all(levels(env)[0].observation_space, space):
+        if seen.state_key not in (None, *space.entries):
+            raise UserError(without_states(name))
         remedy = NOT_APPLIED
     else:
         ours = {part.key: part.shape for part in space.unpacked_shape.parts}
