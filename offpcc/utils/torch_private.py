@@ -104,11 +104,13 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    # Inductor has no code for the norms of a list: it would warn, and compute them outside of its program.
+    norms: Any = {torch.ops.aten._foreach_norm.Scalar: lambda given: [*map(torch.linalg.vector_norm, given)]}
     parts: list[Any] = []
     _tracing.is_on, _tracing.parts = True, parts
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
-            module = make_fx(function, _allow_non_fake_inputs=True)()
+            module = make_fx(function, norms, _allow_non_fake_inputs=True)()
     finally:
         _tracing.is_on = False
     tensors: dict[int, Tensor] = {}

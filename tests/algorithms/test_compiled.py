@@ -14,7 +14,7 @@ from test_contract import ACTIONS, CASES, VECTORS, Case, parameters
 from offpcc.algorithms import SAC, cuda_graphs
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.nonfinite import NonFiniteError
-from offpcc.algorithms.optim import LinearDecay
+from offpcc.algorithms.optim import LinearDecay, clip
 from offpcc.core import Step
 from offpcc.networks.cells import GRU, LRU, LSTM, Cell, run_chunked
 from offpcc.networks.cells.compiled import run_as_one
@@ -250,3 +250,21 @@ def test_a_cell_that_is_run_twice_learns_in_between(cell):
         results = compiled()
     torch.testing.assert_close(results, expected)
     torch.testing.assert_close([*memory.parameters()], [*own.parameters()])
+
+
+def test_gradients_are_clipped_by_operations_that_the_compiler_has(monkeypatch):
+    modules, weights, clipped = [], [torch.nn.Parameter(torch.zeros(size)) for size in (3, 4)], torch.zeros(7)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: modules.append(module) or module)
+
+    def update():
+        for weight in weights:
+            weight.grad = torch.arange(1.0, len(weight) + 1)
+        clip(weights, 0.5)
+        clipped.copy_(torch.cat([weight.grad for weight in weights]))
+        for weight in weights:
+            weight.grad = None
+
+    compile_operations(update)()
+    given = torch.tensor([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 4.0])
+    torch.testing.assert_close(clipped, 0.5 * given / given.norm())
+    assert "foreach_norm" not in modules[0].code  # else PyTorch warns, and calls a slower function
