@@ -183,8 +183,11 @@ def rows(folder):
 def clean_slate(monkeypatch):
     """No bindings of another test, the same seeds, one thread, and none of the user's settings."""
     gin.clear_config()
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
-        seed(0)
+    random.seed(0)
+    np.random.seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats the stack three times where there is no GPU
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
     torch.set_num_threads(1)
     for name in ("OFFPCC_RESULTS", "OFFPCC_WANDB_PROJECT", "OFFPCC_WANDB_ENTITY"):
         monkeypatch.delenv(name, raising=False)
