@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from forked import Forks
 
 if shutil.which("g++") is None:  # most tests build agents with compiled updates, and compile nothing
     os.environ["CXX"] = "true"
@@ -237,6 +238,14 @@ def pendulum_file(tmp_path_factory):
         for name, column in zip(names, zip(*steps, strict=True), strict=True):
             data[name] = np.array(column)
     return file
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """A process that has imported torch and offpcc, and is forked for each program."""
+    shared = Forks()
+    yield shared
+    shared.close()
 
 
 @pytest.fixture

@@ -405,20 +405,15 @@ def steps(name):
     return [step for step in found if step[0] != "script" or Path(step[1]).stem not in imported], written
 
 
-def run(todo, written, folder, pictures=False):
+def run(forks, todo, written, folder, pictures=False):
     """Do all of it in one process, in a folder of its own."""
     for file, code in written.items():
         (folder / file).write_text(code)
     (folder / "steps.json").write_text(json.dumps(todo))
     (folder / "pictures.json").write_text(json.dumps(pictures))
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER], cwd=folder, capture_output=True, text=True, timeout=900,
-        env={
-            "PYTHONPATH": f"{ROOT}:{folder}:{ROOT / 'examples'}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results",
-            "MPLBACKEND": "agg",
-        },
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    environment = {"PYTHONPATH": f"{ROOT}:{folder}:{ROOT / 'examples'}", "OFFPCC_RESULTS": "results"}
+    code, told = forks.run(DRIVER, folder, environment | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"})
+    assert code == 0, told[-6000:]
 
 
 FAST = ("docs/reference/gin.md",)
@@ -432,17 +427,18 @@ def test_most_pages_have_commands():
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in RUN])
-def test_every_command_and_snippet_works(name, tmp_path):
+def test_every_command_and_snippet_works(name, tmp_path, forks):
     todo, written = steps(name)
     if name in NEEDS:
         written |= steps(NEEDS[name])[1]
-    run(todo, written, tmp_path, pictures=name in PICTURED)
+    run(forks, todo, written, tmp_path, pictures=name in PICTURED)
 
 
 @pytest.mark.parametrize("notebook", [path.name for path in sorted((ROOT / "examples").glob("*.ipynb"))])
 @pytest.mark.slow
-def test_every_notebook_works(notebook, tmp_path):
+def test_every_notebook_works(notebook, tmp_path, forks):
     cells = json.loads((ROOT / "examples" / notebook).read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     assert all(not cell.get("outputs") for cell in cells), "notebooks are kept without outputs"
-    run([("script", "notebook.py")], {"notebook.py": code.replace(".train(", f".train({IN_PYTHON}, ")}, tmp_path)
+    written = {"notebook.py": code.replace(".train(", f".train({IN_PYTHON}, ")}
+    run(forks, [("script", "notebook.py")], written, tmp_path)
