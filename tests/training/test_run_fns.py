@@ -209,7 +209,7 @@ def test_no_update_is_lost_to_rounding(memoryless, updates_per_step, num_updates
 
 
 @pytest.mark.slow
-def test_a_million_steps_owe_what_they_should():
+def test_many_steps_owe_what_they_should():
     algorithm, buffer, interaction = parts()
     interaction.step(explore_at_random=True)
     batch = buffer.sample()
@@ -217,10 +217,10 @@ def test_a_million_steps_owe_what_they_should():
     algorithm.update_networks = lambda batch: {}
     for updates_per_step in (0.1, 0.7):
         loop = train(
-            algorithm, buffer, interaction, None, Recorder(), num_epochs=1, num_steps_per_epoch=100_000,
+            algorithm, buffer, interaction, None, Recorder(), num_epochs=1, num_steps_per_epoch=20_000,
             update_after=0, updates_per_step=updates_per_step,
         )  # fmt: skip
-        assert loop.num_updates == round(100_000 * updates_per_step)
+        assert loop.num_updates == round(20_000 * updates_per_step)
 
 
 def test_a_row_has_all_columns_and_the_means_of_its_epoch():
