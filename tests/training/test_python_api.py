@@ -810,13 +810,24 @@ def test_a_run_is_evaluated_through_wrappers_with_arguments(tmp_path):
     np.testing.assert_array_equal(result.evaluate(2).returns, expected)
 
 
-@pytest.mark.parametrize("name", ["data.PrioritizedReplayBuffer", "networks.Recurrent", "algorithms.SAC",
-                                  "training.loggers.Loggers", "utils.system.keep_freed_memory",
-                                  "algorithms.optim.LinearDecay"])  # fmt: skip
-def test_the_pages_names_exist_in_a_fresh_process(name):
-    code = [sys.executable, "-c", f"import offpcc; print(offpcc.{name})"]
-    done = subprocess.run(code, capture_output=True, text=True)
+def test_the_pages_names_exist_in_a_fresh_process():
+    """Each in a process of its own, which has imported nothing of ours before."""
+    names = ("data.PrioritizedReplayBuffer", "networks.Recurrent", "algorithms.SAC", "training.loggers.Loggers",
+             "utils.system.keep_freed_memory", "algorithms.optim.LinearDecay")  # fmt: skip
+    code = f"""
+import os
+import torch, gymnasium, gin  # once for all
+for name in {names}:
+    child = os.fork()
+    if child == 0:
+        import offpcc
+        print(eval(f"offpcc.{{name}}"), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(names)
 
 
 def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):

@@ -271,12 +271,27 @@ def test_what_there_is_not_is_refused(name, kwargs, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["Pong-v4", "PongDeterministic-v4", "Pong-v5", "Pong-ram-v0", "Pong", "pong"])
-def test_forms_of_a_game_that_are_not_made_name_those_that_are(name):
-    """In a process of its own: ale-py's ids are registered when it is first imported."""
-    code = f"import offpcc\ntry:\n    offpcc.make({name!r})\nexcept Exception as fault:\n    print(fault)"
+def test_forms_of_a_game_that_are_not_made_name_those_that_are():
+    """Each in a process of its own: ale-py's ids are registered when it is first imported."""
+    names = ("Pong-v4", "PongDeterministic-v4", "Pong-v5", "Pong-ram-v0", "Pong", "pong")
+    code = f"""
+import os, sys
+import offpcc.envs.make
+assert "ale_py" not in sys.modules
+for name in {names}:
+    child = os.fork()
+    if child == 0:
+        try:
+            offpcc.make(name)
+        except Exception as fault:
+            print(str(fault).replace("\\n", " "), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "choose PongNoFrameskip-v4 or ALE/Pong-v5" in done.stdout
+    told = done.stdout.splitlines()
+    assert len(told) == len(names)
+    assert all("choose PongNoFrameskip-v4 or ALE/Pong-v5" in line for line in told), told
 
 
 def test_without_ale_py_the_message_names_it(monkeypatch):
