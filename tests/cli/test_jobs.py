@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import QUICK, merged, rows, run_folder
+from job_parts import end, in_folder, wait
 
 from offpcc.cli.jobs import PrefixedStream, run_in_processes
 from offpcc.utils import signals
@@ -91,14 +92,6 @@ def test_a_signal_saves_and_ends_all_runs_and_resume_goes_on(tmp_path, number):
 # Parts --------------------------------------------------------------------------------------------------------------
 
 
-def end(code=0, number=0):
-    """Run in another process."""
-    print("a line\nanother, without an end", end="")
-    if number:
-        os.kill(os.getpid(), number)
-    return code
-
-
 def test_the_worst_exit_code_is_that_of_all(capfd):
     runs = [("run 1", {"code": 1}), ("run 2", {"code": 2}), ("run 3", {"code": 0})]
     assert run_in_processes(end, runs, 2) == 2
@@ -107,33 +100,6 @@ def test_the_worst_exit_code_is_that_of_all(capfd):
     )
     assert run_in_processes(end, [("run 1", {"number": signal.SIGKILL}), ("run 2", {})], 1) == 128 + signal.SIGKILL
     assert "run 1 was ended by signal 9" in capfd.readouterr().err
-
-
-def wait(seconds):
-    """Run in another process."""
-    time.sleep(seconds)
-    return 0
-
-
-def be_interrupted(folder, is_late):
-    """Run in another process until it is asked to stop."""
-    try:
-        (folder / str(is_late)).touch()
-        time.sleep(300)
-    except signals.Interrupted as stop:
-        stop.is_late = is_late
-        raise
-
-
-def wait_for_files(folder, number):
-    """Run in another process until there are so many files."""
-    while len([*folder.iterdir()]) < number:
-        time.sleep(0.05)
-    return 0
-
-
-def in_folder(name, **given):
-    return globals()[name](**given)
 
 
 def test_a_run_that_was_finished_when_the_signal_came_was_not_training(tmp_path):
