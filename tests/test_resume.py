@@ -27,6 +27,7 @@ from offpcc.training.metrics import Loop, columns
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.tensor_files import write_tensors
 
+SMALL = {"hidden_dims": (4,), "hidden_dim": 8, "num_layers": 1}
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")
 
@@ -498,7 +499,7 @@ class Forgetful(gymnasium.Env):
 
 
 def test_an_environment_that_does_not_repeat_itself_is_told():
-    parts = build("pendulum-p-v0", "rsac", algorithm={"hidden_dims": (4,)})
+    parts = build("pendulum-p-v0", "rsac", algorithm=SMALL)
 
     def interaction():
         env = gymnasium.wrappers.TimeLimit(Forgetful(), 50)
@@ -517,7 +518,7 @@ def test_an_environment_that_does_not_repeat_itself_is_told():
 
 
 def test_an_exact_environment_is_found_back_in_mid_episode():
-    first, second = (build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)}) for _ in range(2))
+    first, second = (build("pendulum-p-v0", "rsac", seed=3, algorithm=SMALL) for _ in range(2))
     for _ in range(250):
         first.interaction.step(explore_at_random=False)
     state = first.interaction.state_dict()
@@ -533,7 +534,7 @@ def test_an_exact_environment_is_found_back_in_mid_episode():
 
 @pytest.mark.slow
 def test_two_tests_in_a_row_are_identical_and_leave_training_alone():
-    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm=SMALL)
     learner.interaction.step(explore_at_random=False)
     before = learner.algorithm.state_dict(), learner.interaction.state_dict()
     one = learner.tests.run(learner.algorithm, 3, 2)
@@ -544,7 +545,7 @@ def test_two_tests_in_a_row_are_identical_and_leave_training_alone():
 
 @pytest.mark.slow
 def test_episodes_side_by_side_equal_episodes_alone():
-    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm=SMALL)
     envs = [learner.tests.make_env() for _ in range(3)]
     together = run_episodes(learner.algorithm, envs, [1, 2, 3, 4, 5])
     alone = [run_episodes(learner.algorithm, envs[:1], [seed])[0] for seed in (1, 2, 3, 4, 5)]
@@ -553,7 +554,7 @@ def test_episodes_side_by_side_equal_episodes_alone():
 
 
 def test_a_memory_starts_anew_with_each_episode():
-    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm={"hidden_dims": (4,)})
+    learner = build("pendulum-p-v0", "rsac", seed=3, algorithm=SMALL)
     observation = np.ones((2, 2), np.float32)
     step = Step(observation, np.zeros((2, 1)), np.zeros((2, 1)), np.ones(2))
     fresh, memory = learner.algorithm.act(step, deterministic=True)
