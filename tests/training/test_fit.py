@@ -5,9 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import gin
 import gymnasium
@@ -189,24 +186,23 @@ class CautiousSAC(SAC):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path):
+def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path, forks):
     """The class changes between two processes, as between two versions."""
     (tmp_path / "mine.gin").write_text(f"import my_lab\ninclude '{CONFIG}'\n")
-    launch = str(Path(offpcc.__file__).with_name("launch.py"))
-    words = [sys.executable, launch, "--env", "pendulum-p-v0", "--algo", "CautiousSAC", "--config", "mine.gin"]
+    words = ["--env", "pendulum-p-v0", "--algo", "CautiousSAC", "--config", "mine.gin"]
     words += ["--results", "results", "--gin", "train.num_steps_per_epoch=210", "train.num_test_episodes_per_epoch=0"]
 
     def run(*more, caution=0.1, parameter=""):
         (tmp_path / "my_lab.py").write_text(LAB.format(caution=caution, more=parameter))
-        return subprocess.run([*words, *more], capture_output=True, text=True, cwd=tmp_path)
+        return forks.launch([*words, *more], tmp_path, {**os.environ})
 
-    assert (first := run("train.num_epochs=1")).returncode == 0, first.stderr
-    refused = run("train.num_epochs=2", "--resume", caution=0.2)
-    assert refused.returncode == 2 and "CautiousSAC.caution is 0.2, but the run was made with 0.1" in refused.stderr
-    second = run("train.num_epochs=2", "--resume", parameter=", boldness=1.0")
-    assert second.returncode == 0, second.stderr
-    third = run("train.num_epochs=3", "--resume", parameter=", boldness=1.0")
-    assert third.returncode == 0, third.stderr
+    code, told = run("train.num_epochs=1")
+    assert code == 0, told
+    code, told = run("train.num_epochs=2", "--resume", caution=0.2)
+    assert code == 2 and "CautiousSAC.caution is 0.2, but the run was made with 0.1" in told
+    for epochs in (2, 3):
+        code, told = run(f"train.num_epochs={epochs}", "--resume", parameter=", boldness=1.0")
+        assert code == 0, told
 
 
 def test_a_fault_of_ours_is_not_taken_for_a_checkpoint_that_does_not_fit(tmp_path, monkeypatch):
