@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from forked import Forks
 
 if shutil.which("g++") is None:  # most tests build agents with compiled updates, and compile nothing
     os.environ["CXX"] = "true"
@@ -243,6 +242,8 @@ def pendulum_file(tmp_path_factory):
 @pytest.fixture(scope="session")
 def forks():
     """A process that has imported torch and offpcc, and is forked for each program."""
+    from forked import Forks  # here, because programs of tests import this file without the folder of helpers
+
     shared = Forks()
     yield shared
     shared.close()
