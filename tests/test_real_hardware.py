@@ -4,8 +4,6 @@ import copy
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -257,7 +255,7 @@ def test_with_several_environments_it_is_refused():
 
 
 @pytest.mark.slow
-def test_every_command_and_snippet_of_the_page_works(tmp_path):
+def test_every_command_and_snippet_of_the_page_works(tmp_path, forks):
     blocks = re.findall(r"```(\w*)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     robot, loop = (text for language, text in blocks if language == "python")
     gin, *commands = (text for language, text in blocks if not language)
@@ -265,27 +263,22 @@ def test_every_command_and_snippet_of_the_page_works(tmp_path):
     (tmp_path / "my_robot.gin").write_text(gin)
     (tmp_path / "loop.py").write_text(loop)
 
-    def run(*words):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-            env={"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done
-
-    checked = run("loop.py").stdout
-    assert "400 steps in 10 episodes" in checked and "warning" not in checked and "FAULT" not in checked
+    environment = {"PYTHONPATH": f"{ROOT}:{tmp_path}", "OMP_NUM_THREADS": "1", "OFFPCC_RESULTS": "results"}
+    code, told = forks.run("import runpy; runpy.run_path('loop.py', run_name='__main__')", tmp_path, environment)
+    assert code == 0, told
+    assert "400 steps in 10 episodes" in told and "warning" not in told and "FAULT" not in told
     lines = [line for block in commands for line in block.splitlines()]
     assert len(lines) == 4
     for number, line in enumerate(lines):
         program, *words = shlex.split(line)
         assert program == "offpcc"
-        done = run("-m", "offpcc.launch", *words)
-        assert ("replay_on_resume is False" in done.stdout) == (number in (1, 2)), done.stdout
+        code, told = forks.launch(words, tmp_path, environment)
+        assert code == 0, told
+        assert ("replay_on_resume is False" in told) == (number in (1, 2)), told
 
 
 @pytest.mark.slow
-def test_the_page_says_when_close_is_called(tmp_path):
+def test_the_page_says_when_close_is_called(tmp_path, forks):
     """Its table, row by row, where a test can tell."""
     code = """
 import os, signal, sys, time
@@ -317,12 +310,10 @@ os._exit(main((words + " train.num_epochs=1 make.timeout=3 train.num_test_episod
         "os.kill(os.getpid(), signal.SIGKILL)": False,
     }
     for fault, is_closed in rows_of_it.items():
-        done = subprocess.run(
-            [sys.executable, "-c", code.replace("{fault}", fault)], capture_output=True, text=True, timeout=200,
-            env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OFFPCC_RESULTS": str(tmp_path / str(len(fault)))},
-        )  # fmt: skip
-        assert done.returncode != 0
-        assert ("it is closed" in done.stdout) == is_closed, (fault, done.stdout[-500:], done.stderr[-2000:])
+        environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OFFPCC_RESULTS": str(tmp_path / str(len(fault)))}
+        ended, told = forks.run(code.replace("{fault}", fault), tmp_path, environment)
+        assert ended != 0
+        assert ("it is closed" in told) == is_closed, (fault, told[-2000:])
 
 
 def test_without_tests_there_is_the_last_actor_alone(launch, tmp_path):
