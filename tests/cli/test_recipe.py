@@ -115,25 +115,23 @@ def test_a_recipe_without_test_episodes_is_refused_before_its_training(launch, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["sac", "rsac"])
-def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypatch):
+def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypatch, forks):
     monkeypatch.chdir(tmp_path)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "cwd": tmp_path}
 
     def alone(*given):
         """In a process of its own: recordings name the simulators that a process has loaded."""
-        words = [sys.executable, "-m", "offpcc.launch", *map(str, given)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
-        return done.returncode, done.stdout, done.stderr
+        return forks.launch(given, tmp_path, options["env"])
 
-    code, out, err = alone(*command(whole, "--algo", algo, "--gin", "ActorCritic.gamma = 0.9"))
-    assert code == 0, err
+    code, told = alone(*command(whole, "--algo", algo, "--gin", "ActorCritic.gamma = 0.9"))
+    assert code == 0, told
     assert "ActorCritic.gamma = 0.9\n" in (whole / "run" / "config.gin").read_text()
     data = {kind: load_dataset(whole / f"{kind}.hdf5") for kind in KINDS}
     for kind in KINDS:
         facts = data[kind].metadata
         assert (facts["recipe"], facts["kind"], facts["algorithm"], facts["env"]) == ("d4rl", kind, algo, "easy-v0")
-        assert f"{kind}.hdf5: {data[kind].num_transitions:,} steps" in out
+        assert f"{kind}.hdf5: {data[kind].num_transitions:,} steps" in told
     sizes = {kind: data[kind].num_transitions for kind in KINDS if kind != "medium-replay"}
     assert sizes == {"random": 500, "medium": 500, "expert": 500, "medium-expert": 1000}
     medium, expert, replay = (data[kind] for kind in ("medium", "expert", "medium-replay"))
@@ -161,11 +159,11 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
         codes.append(process.returncode)
     assert codes[0] == -signal.SIGKILL, "no training was killed"
     assert codes[1] in (-signal.SIGKILL, 0)  # the end of it may come first
-    code, _, err = alone(*again)
-    assert code == 0, err
+    code, told = alone(*again)
+    assert code == 0, told
     assert digests(killed) == digests(whole)
-    code, out, _ = alone(*again)
-    assert code == 0 and out.count("nothing left to") == 4 and digests(killed) == digests(whole)
+    code, told = alone(*again)
+    assert code == 0 and told.count("nothing left to") == 4 and digests(killed) == digests(whole)
 
 
 @pytest.mark.slow
