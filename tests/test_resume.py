@@ -11,7 +11,7 @@ import torch
 from conftest import QUICK, merged, rows, run_folder
 
 import offpcc
-from offpcc.algorithms import ALGORITHMS
+from offpcc.algorithms import ALGORITHMS, BCQ
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.core import Step
@@ -95,6 +95,7 @@ def marks_of(name):
 )
 def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     bindings = ("make.kwargs={'max_episode_steps': 50}", "train.update_after=60")  # an agent with memory learns at 100
+    bindings += ("BCQ.vae_hidden_dims=(32, 32)",) if issubclass(ALGORITHMS[algo], BCQ) else ()
     whole = train_epochs(tmp_path / "whole", algo, 2, bindings)
     for epochs in (1, 2):
         parts = train_epochs(tmp_path / "parts", algo, epochs, bindings)
