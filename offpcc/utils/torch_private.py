@@ -129,12 +129,14 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     # cache cannot hold it, and warns.
     context = TracingContext(FakeTensorMode(shape_env=ShapeEnv(assume_static_by_default=True)))
     settings = functorch_config.patch(enable_autograd_cache=False)
-    with torch.no_grad(), config.patch(cpp_wrapper=True), settings, tracing(context):
+    uncast = torch.autocast("cpu", enabled=False)  # the recorded operations include the casts
+    with torch.no_grad(), config.patch(cpp_wrapper=True), settings, tracing(context), uncast:
         compiled: Any = compile_fx(module, given)
 
     @torch.no_grad()
     def run() -> Any:
         _tracing.parts = parts
-        return compiled(*given)
+        with uncast:
+            return compiled(*given)
 
     return run
