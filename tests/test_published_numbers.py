@@ -78,6 +78,18 @@ def test_the_twelve_tasks():
         assert best == (f"{max(found[0]):.{digits}f}" if len(found) == 1 else ""), task
 
 
+def test_the_papers_own_settings():
+    header = ("task", "config", "steps", "updates", "hours", "the last three tests", "1,000 other episodes")
+    for task, _, steps, updates, hours, last, _ in rows_of(*header):
+        folder = RESULTS / "published_paper_settings" / task / "rsac" / "1"
+        with (folder / "progress.csv").open(newline="", encoding="utf-8") as stream:
+            tests = [row for row in csv.DictReader(stream) if row["test/return"]]
+        end = tests[-1]
+        assert (steps, updates) == (f"{int(end['step']):,}", f"{int(end['update']):,}"), task
+        assert hours == f"{float(end['time/hours']):.1f}", task
+        assert last == each_id([float(row["test/return"]) for row in tests[-3:]]), task
+
+
 def test_heads():
     header = ("heads", "config", "return after 15,000 steps", "steps to -200, each id", "mean of all 15 tests")
     for heads, _, last, _, whole in rows_of(*header):
