@@ -59,7 +59,7 @@ COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C
 
 @pytest.mark.slow
 @COMPILER
-@pytest.mark.parametrize("name", ["td3", "cql", "csac", "rsac_s-gru"])
+@pytest.mark.parametrize("name", ["cql", "csac", "rsac_s-gru"])
 def test_updates_by_the_compiler(name):
     updated(next(case for case in CASES if str(case) == name))
 
@@ -68,10 +68,12 @@ def test_updates_by_the_compiler(name):
 @COMPILER
 def test_bfloat16_by_the_compiler():
     case = next(case for case in CASES if str(case) == "rsac-lstm")
-    updated(case, rtol=1e-2, atol=1e-2, precision="bfloat16")
-    exact = case.build().update_networks(case.batch(0))
-    rounded = case.build(compile=True, precision="bfloat16").update_networks(case.batch(0))
-    assert rounded["critic_loss"] != exact["critic_loss"]
+    _, compiled = updated(case, rtol=1e-2, atol=1e-2, precision="bfloat16")
+    exact = case.build()
+    for seed in range(4):
+        exact.update_networks(case.batch(seed))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(parameters(compiled), parameters(exact), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
