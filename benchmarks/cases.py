@@ -120,7 +120,8 @@ OWN, COMPILED = ("offpcc",), ("offpcc", "offpcc-compiled")
 BF16 = (*COMPILED, "offpcc-bf16")
 SB3, D3RLPY, TIANSHOU = PEERS
 CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL, FQL, RLPD = CLONES
-OF_MODELS, COMPARING, DRAWN = (("floor", "offpcc", *peers) for peers in ((KIT, MBRL), (KIT,), (MBRL,)))
+OF_MODELS = ("floor", *COMPILED, KIT, MBRL)
+COMPARING, DRAWN = (("floor", "offpcc", peer) for peer in (KIT, MBRL))
 LOOPS = ("offpcc", SB3, CLEANRL)
 
 CASES = {

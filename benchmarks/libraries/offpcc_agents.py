@@ -53,7 +53,7 @@ def prepare(case: Case, num_transitions: int, **options: Any) -> Work:
     if case.kind == "act":
         return _act(case, options)
     if case.kind in ("model", "imagine"):
-        return _model(case, num_transitions)
+        return _model(case, num_transitions, options)
     if case.sizes.frames_in:
         return Work(_buffer_of_frames(case.sizes).sample)
     storage = buffer(case.sizes, num_transitions, case.device)
@@ -160,16 +160,17 @@ def _act(case: Case, options: dict[str, Any]) -> Work:
     return Work(episode, len(seen))
 
 
-def _model(case: Case, num_transitions: int) -> Work:
+def _model(case: Case, num_transitions: int, training: dict[str, Any]) -> Work:
     """A model's update, with the reading of its batch, or steps of its elites."""
     keep_freed_memory()
     sizes, data = case.sizes, read(Dataset.from_arrays(**transitions(num_transitions)._asdict()))
     options: dict[str, Any] = {"num_members": sizes.num_critics, "num_elites": NUM_ELITES}
     model = DynamicsModel(OBSERVATION_DIM, ACTION_DIM, hidden_dims=sizes.hidden_dims, seed=1, **options)
     model.set_rule("Hopper-v5")
-    fit = ModelFit(model, data.rows, ModelTraining(batch_size=sizes.batch_size), 1)
+    fit = ModelFit(model, data.rows, ModelTraining(batch_size=sizes.batch_size, **training), 1)
     if case.kind == "model":
         batches = _batches(fit)
+        fit.update(next(batches))  # it is compiled first, if at all
         return Work(lambda: fit.update(next(batches)))
     rows, generator = slice(sizes.batch_size), torch.Generator().manual_seed(1)
     seen, acted = (torch.from_numpy(x[rows, None].copy()) for x in (data.rows.observations, data.rows.actions))

@@ -3,8 +3,6 @@
 import copy
 import functools
 import inspect
-import os
-import shutil
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
@@ -15,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from offpcc.algorithms.components import RunningNormalization
-from offpcc.algorithms.cuda_graphs import GraphedUpdates, compiled
+from offpcc.algorithms.cuda_graphs import GraphedUpdates, check_compiler, compiled
 from offpcc.algorithms.execution import Execution
 from offpcc.algorithms.nonfinite import NonFiniteGuard
 from offpcc.algorithms.optim import Optimizer, PolyakAverage, Rate
@@ -333,18 +331,7 @@ class Construction:
         if not self.execution.compile:
             is_on = self.execution.may_use_graphs(self.device)
             return GraphedUpdates(self.execution.cuda_graphs is not None) if is_on else None
-        name, compiler = type(self).__name__, os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
-        path = shutil.which(compiler)
-        if self.device.type != "cpu":
-            raise UserError(
-                f"{name}.compile is True, but the device is {self.device}, and compiled updates are for a CPU; remove "
-                f"this setting"
-            )
-        if path is None:
-            raise UserError(
-                f"{name}.compile is True, but there is no C++ compiler {compiler}; install it (apt install g++), "
-                f"name another one in the environment variable CXX, or remove this setting"
-            )
+        check_compiler(f"{type(self).__name__}.compile", self.device)
         return GraphedUpdates(True, compiled)
 
     def _hand_written_update(self) -> Any:

@@ -12,6 +12,8 @@ together. It repeats them on the same memory, as a CUDA graph does.
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -94,6 +96,28 @@ def compiled(function: Callable[[], Recorded], noise: Noise, pool: Any) -> tuple
         torch_private.foreach_copy_(made, run())
 
     return start, (made[0], names, dict(zip(others, made[1:], strict=True)))
+
+
+def check_compiler(name: str, device: torch.device) -> None:
+    """Raise if `compiled` cannot work here.
+
+    Args:
+        name: the setting that asks for it.
+        device: device of the networks.
+
+    Raises:
+        UserError: the device is no CPU, or there is no C++ compiler.
+    """
+    compiler = os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
+    if device.type != "cpu":
+        raise UserError(
+            f"{name} is True, but the device is {device}, and compiled updates are for a CPU; remove this setting"
+        )
+    if shutil.which(compiler) is None:
+        raise UserError(
+            f"{name} is True, but there is no C++ compiler {compiler}; install it (apt install g++), name another one "
+            f"in the environment variable CXX, or remove this setting"
+        )
 
 
 class GraphedUpdates:

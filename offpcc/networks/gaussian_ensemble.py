@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain
-from offpcc.networks.mlp_kernels import evaluate_perceptrons, perceptrons
+from offpcc.networks.mlp_kernels import evaluate_perceptrons, perceptrons, takes_kernels
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "leaky_relu": nn.LeakyReLU}
 LOG_VARIANCE_BOUNDS = -10.0, 0.5  # initial bounds (Chua et al. 2018, PETS)
@@ -72,7 +72,7 @@ class GaussianEnsemble(nn.Module):
         """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all."""
         weights: list[Tensor] = list(self.net.parameters())
         low, high = (bound if members is None else bound[members] for bound in (self.low, self.high))
-        by_member = x.device.type == "cpu" and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear)
+        by_member = takes_kernels(x) and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear)
         if by_member and not torch.is_grad_enabled():
             y = evaluate_perceptrons(x, weights, members)
         else:

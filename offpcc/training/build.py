@@ -458,6 +458,12 @@ def _build_imagination(
             f"memory would read an uncertainty that it never sees in the environment; leave use_previous_reward out, "
             f"or bind Imagination.penalty = None"
         )
+    assert spec.model_training is not None
+    if data is None and spec.model_training.compile:
+        raise UserError(
+            f"ModelTraining.compile is True, but {spec.algo} trains its model again and again, and would compile it "
+            f"each time; remove this setting"
+        )
     model = get_model(spec, data, task.observations, task.actions)
     longest = task.time_limit or UNKNOWN_LENGTH
     if data is not None:

@@ -207,7 +207,7 @@ def find_or_train(
             if content["facts"].get("digest") != wanted or not is_same:
                 continue
             if content["training"] is None:
-                if content["facts"].get("settings") != specification(training.values()):
+                if content["facts"].get("settings") != specification(training.of_model()):
                     continue
                 print_to_stderr(f"model {file}")
                 return model_of(content, file, device)
@@ -229,7 +229,7 @@ def find_or_train(
         )
         fit = ModelFit(new, data.rows, training, seed)
         begun = None if found is None else found[1]["training"]
-        if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training.values())):
+        if begun is not None and (begun["seed"], begun["settings"]) == (seed, specification(training.of_model())):
             fit.load_state_dict(begun)
         announce(new, fit, data, print_to_stderr)
         train_to_file(fit, file, print_to_stderr)

@@ -227,6 +227,48 @@ def test_a_training_resumes_exactly(tmp_path):
     assert (tmp_path / "whole.pt").read_bytes() == (tmp_path / "second.pt").read_bytes()
 
 
+@pytest.fixture
+def recorded(monkeypatch):
+    """Run the recorded operations one by one, as no compiler is needed for that."""
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: module)
+
+
+@pytest.mark.parametrize("settings", [{}, {"termination": "learned", "reward_hidden_dims": (8,)}])
+def test_compiled_updates_are_those_that_are_not_compiled(settings, recorded, tmp_path):
+    data = linear_data(terminates_at=0.5)
+    plain, compiled = (small(data, {"batch_size": 100, "compile": one}, **settings) for one in (False, True))
+    for fit in (plain, compiled):
+        fit.run_epoch()
+    assert compiled.program is not None and compiled.optimizer.num_updates == plain.optimizer.num_updates
+    for name, weight in plain.model.state_dict().items():
+        torch.testing.assert_close(compiled.model.state_dict()[name], weight, rtol=1e-3, atol=1e-5, msg=name)
+    save_model(compiled.model, tmp_path / "begun.pt", compiled)
+    content = read_model(tmp_path / "begun.pt")
+    resumed = ModelFit(model_of(content, "begun.pt", CPU), data.rows, compiled.settings, 0)
+    resumed.load_state_dict(content["training"])
+    for fit in (compiled, resumed):
+        trained(fit)
+    for name, weight in compiled.model.state_dict().items():
+        torch.testing.assert_close(resumed.model.state_dict()[name], weight, rtol=0, atol=0, msg=name)
+    assert "compile" not in compiled.model.facts["settings"]  # a model is found without it
+
+
+def test_compilation_is_refused(monkeypatch):
+    with pytest.raises(UserError, match=r"ModelTraining\.compile is True, but mbpo trains its model again and again"):
+        offpcc.configure(None, "ModelTraining.compile = True")
+        offpcc.build("pendulum-v0", "mbpo")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UserError, match=r"ModelTraining\.compile is True, but there is no C\+\+ compiler"):
+        small(linear_data(), {"compile": True})
+
+
+def test_a_training_that_an_older_version_began_is_refused():
+    fit = small(linear_data())
+    state = fit.state_dict() | {"optimizer": {"state": {}, "param_groups": []}}
+    with pytest.raises(UserError, match="an older offpcc began the training of this model"):
+        fit.load_state_dict(state)
+
+
 def test_a_file_gives_the_same_predictions(tmp_path):
     model = trained(small(linear_data(), termination="never"))
     save_model(model, tmp_path / "model.pt")
