@@ -66,14 +66,14 @@ train: $(VENV)/installed
 	$(RUN) offpcc/launch.py $(QUICKSTART) $(if $(wildcard $(RESULTS)/pendulum-p-v0/rsac/1/run.json),--resume)
 
 test: $(VENV)/installed-tests
-	$(RUN) -m pytest -m "not slow" -n auto --maxprocesses 8 --durations=30
+	$(RUN) -m pytest -m "not slow" -n auto --maxprocesses 8 --dist worksteal --durations=30
 
 test-slow: $(VENV)/installed-tests
-	$(RUN) -m pytest -m slow -n auto --maxprocesses 8 --durations=30
+	$(RUN) -m pytest -m slow -n auto --maxprocesses 8 --dist worksteal --durations=30
 
 # The slow tests that take less than minutes each.
 test-ci: $(VENV)/installed-tests
-	$(RUN) -m pytest -m "slow and not learning" -n auto --maxprocesses 8 --durations=30
+	$(RUN) -m pytest -m "slow and not learning" -n auto --maxprocesses 8 --dist worksteal --durations=30
 
 # Others of its options, such as --kills, --minutes or --seed, go into OPTIONS.
 storm: $(VENV)/installed-tests

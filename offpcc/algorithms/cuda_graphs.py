@@ -113,7 +113,8 @@ def check_compiler(name: str, device: torch.device) -> None:
         raise UserError(
             f"{name} is True, but the device is {device}, and compiled updates are for a CPU; remove this setting"
         )
-    if shutil.which(compiler) is None:
+    path = shutil.which(compiler)
+    if path is None:
         raise UserError(
             f"{name} is True, but there is no C++ compiler {compiler}; install it (apt install g++), name another one "
             f"in the environment variable CXX, or remove this setting"

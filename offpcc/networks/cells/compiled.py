@@ -59,7 +59,8 @@ class CellCall:
         own: dict[str, Tensor] = dict(self.cell.named_parameters())
         cell: Any = self.cell
         read = [x, *state]
-        if any(mine.data_ptr() != weight.data_ptr() for mine, weight in zip(own.values(), weights, strict=True)):
+        places = [[tensor.data_ptr() for tensor in tensors] for tensors in (own.values(), weights)]
+        if places[0] != places[1]:
             # The update has changed the weights, and the program writes them at its end.
             own = dict(zip(own, self._leaves(weights, len(read)), strict=True))
 
