@@ -189,7 +189,9 @@ class GraphedUpdates:
         self.is_on = self.is_on and (self.is_wanted or has_known_code(agent))
         if not self.is_on or self.is_full:
             return False
-        if len(self.graphs) == MOST_GRAPHS:  # such as one for each value of a coefficient that falls: wait longer
+        # There are many, such as one for each value of a coefficient that falls: wait longer. Compiled updates cannot,
+        # because a plain update rounds otherwise; `__call__` limits their kinds.
+        if len(self.graphs) == MOST_GRAPHS and not self.compiles:
             self.graphs, self.seen, self.pool = {}, {}, None
             self.warm_up *= 8
             return False

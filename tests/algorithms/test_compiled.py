@@ -170,6 +170,16 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
             agent.update_networks(case.batch())
 
 
+def test_updates_of_many_shapes_are_all_compiled(monkeypatch, recorded):
+    """A plain update rounds otherwise, so a resumed run would differ."""
+    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 1)
+    case = Case("sac")
+    agent = case.build(compile=True)
+    for number in (1, 2, 3):
+        agent.update_networks(case.batch(lengths=[1] * number))
+    assert len(agent._graphed.graphs) == 3
+
+
 class Forgets(SAC):
     def actor_loss(self, h, batch):
         return super().actor_loss(h, batch)[0]
