@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,13 @@ _force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
 _USUAL_DISPATCH = [_private(torch._C, f"_dispatch_tls_local_{name}_set")() for name in ("include", "exclude")]
 
 
+class Part(Protocol):
+    """An object that operations of a program use; see `add_part`."""
+
+    def free(self) -> None:
+        """Free the memory that the part needs during a run of its program; each run ends so."""
+
+
 class _Tracing(threading.local):
     is_on = False
     parts: list[Any]  # of the program that is recorded or that runs
@@ -59,7 +66,7 @@ def is_compiling() -> bool:
     return _tracing.is_on
 
 
-def add_part(part: Any) -> int:
+def add_part(part: Part) -> int:
     """Add an object to the program that `compile_operations` records. Return its number for `part_of_program`."""
     _tracing.parts.append(part)
     return len(_tracing.parts) - 1
@@ -106,7 +113,7 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
 
     # Inductor has no code for the norms of a list: it would warn, and compute them outside of its program.
     norms: Any = {torch.ops.aten._foreach_norm.Scalar: lambda given: [*map(torch.linalg.vector_norm, given)]}
-    parts: list[Any] = []
+    parts: list[Part] = []
     _tracing.is_on, _tracing.parts = True, parts
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
@@ -136,7 +143,11 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     @torch.no_grad()
     def run() -> Any:
         _tracing.parts = parts
-        with uncast:
-            return compiled(*given)
+        try:
+            with uncast:
+                return compiled(*given)
+        finally:
+            for part in parts:
+                part.free()
 
     return run

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -272,6 +273,24 @@ def test_a_cell_that_is_run_twice_learns_in_between(cell):
         results = compiled()
     torch.testing.assert_close(results, expected)
     torch.testing.assert_close([*memory.parameters()], [*own.parameters()])
+
+
+def test_a_program_keeps_no_memory_for_its_cells(monkeypatch):
+    """There may be one for each of 40 lengths, and each run needs hundreds of megabytes."""
+
+    class Watched(Shares):
+        def forward(self, x, state=None):
+            h, state = super().forward(x, state)
+            summaries.append(weakref.ref(h))
+            return h, state
+
+    summaries, inputs = [], []
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: inputs.extend(given) or module)
+    cell, x = Watched(num_in=3, hidden_dim=3, num_layers=1), torch.randn(2, 5, 3)
+    run = compile_operations(lambda: [*torch.autograd.grad(run_as_one(cell, x)[0].sum(), [*cell.parameters()])])
+    torch.testing.assert_close(run(), [x.sum((0, 1))])
+    assert len(summaries) == 2 and not any(summary() is not None for summary in summaries)
+    assert [tuple(tensor.shape) for tensor in inputs] == [(3,), (2, 5, 3)]
 
 
 def test_gradients_are_clipped_by_operations_that_the_compiler_has(monkeypatch):

@@ -43,11 +43,13 @@ class CellCall:
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in (x, *tensors_of(state))]
             cell.eval()  # dropout would draw numbers
             try:
-                summaries, self.state_after = self._computed(cell, zeros)
+                summaries, after = self._computed(cell, zeros)
+                made = [summaries, *tensors_of(after)]
+                self.made = [torch.empty_like(one, device="meta") for one in made]  # layouts, without gaps
+                self.state_after = with_tensors(after, self.made[1:])
             finally:
                 for module, mode in modes.items():
                     module.training = mode
-        self.made = [torch.empty_like(one) for one in (summaries, *tensors_of(self.state_after))]  # without gaps
 
     def _computed(self, cell: Any, given: list[Tensor]) -> tuple[Tensor, State]:
         with torch.autocast("cpu", *self.autocast):
@@ -55,7 +57,6 @@ class CellCall:
 
     def run(self, x: Tensor, state: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         """Return the summaries and the tensors of the state after the last step."""
-        self.recorded = None  # frees its memory
         own: dict[str, Tensor] = dict(self.cell.named_parameters())
         cell: Any = self.cell
         read = [x, *state]
@@ -75,6 +76,10 @@ class CellCall:
             learned = itertools.compress([*given, *own.values()], self.is_learned)
             self.recorded = made, [*learned]
         return _laid_out([one.detach() for one in made], self.made, read)
+
+    def free(self) -> None:
+        """Forget what the last `run` recorded: else each program, one for each length, would keep its memory."""
+        self.recorded = None
 
     def _leaves(self, tensors: list[Tensor], first: int) -> list[Tensor]:
         are_learned = self.is_learned[first : first + len(tensors)]
