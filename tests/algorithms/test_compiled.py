@@ -293,6 +293,27 @@ def test_a_program_keeps_no_memory_for_its_cells(monkeypatch):
     assert [tuple(tensor.shape) for tensor in inputs] == [(3,), (2, 5, 3)]
 
 
+class Counts(Shares):
+    """It counts its calls in a buffer, also in eval mode."""
+
+    def __init__(self, **sizes):
+        super().__init__(**sizes)
+        self.register_buffer("num_calls", torch.zeros(()))
+
+    def forward(self, x, state=None):
+        self.num_calls += 1.0
+        return super().forward(x, state)
+
+
+def test_recording_changes_no_buffer_of_a_cell(recorded):
+    """A resumed run records once more, so its buffers would differ."""
+    cell, x = Counts(num_in=3, hidden_dim=3, num_layers=1), torch.randn(2, 5, 3)
+    run = compile_operations(lambda: [run_as_one(cell, x)[0]])
+    assert cell.num_calls == 0.0
+    run()
+    assert cell.num_calls == 1.0
+
+
 def test_gradients_are_clipped_by_operations_that_the_compiler_has(monkeypatch):
     modules, weights, clipped = [], [torch.nn.Parameter(torch.zeros(size)) for size in (3, 4)], torch.zeros(7)
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: modules.append(module) or module)

@@ -41,9 +41,10 @@ class CellCall:
         modes = {module: module.training for module in cell.modules()}
         with torch_private.outside_of_trace(), torch.no_grad():  # for the shapes
             zeros = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in (x, *tensors_of(state))]
+            buffers = {name: buffer.clone() for name, buffer in cell.named_buffers()}  # a cell may change its own
             cell.eval()  # dropout would draw numbers
             try:
-                summaries, after = self._computed(cell, zeros)
+                summaries, after = self._computed(lambda *given: functional_call(cell, buffers, given), zeros)
                 made = [summaries, *tensors_of(after)]
                 self.made = [torch.empty_like(one, device="meta") for one in made]  # layouts, without gaps
                 self.state_after = with_tensors(after, self.made[1:])
