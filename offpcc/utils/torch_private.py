@@ -48,6 +48,9 @@ class Part(Protocol):
         """Free the memory that the part needs during a run of its program; each run ends so."""
 
 
+_COMPILING = threading.Lock()  # the compiler has global state
+
+
 class _Tracing(threading.local):
     is_on = False
     parts: list[Any]  # of the program that is recorded or that runs
@@ -102,6 +105,11 @@ def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
 
     The result reads and writes the same tensors as `function`, and returns what `function` returned.
     """
+    with _COMPILING:
+        return _compiled(function)
+
+
+def _compiled(function: Callable[[], Any]) -> Callable[[], Any]:
     # They take a second to import, and only compiled updates need them.
     from torch._functorch import config as functorch_config
     from torch._guards import TracingContext, tracing

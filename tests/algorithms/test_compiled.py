@@ -5,6 +5,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import weakref
 
 import numpy as np
@@ -207,6 +209,28 @@ def test_ctrl_c_ends_no_compiler(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert events == [f"[{int(signal.SIGINT)}, {int(signal.SIGTERM)}]", "compiled", "handled"]
+
+
+def test_threads_compile_one_after_another(monkeypatch):
+    """The compiler has global state."""
+
+    def compile_fx(module, given):
+        inside.append(module)
+        time.sleep(0.2)
+        numbers.append(len(inside))
+        inside.remove(module)
+        return module
+
+    inside, numbers = [], []
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_fx)
+    agents = [Case("sac").build(compile=True) for _ in range(2)]
+    threads = [threading.Thread(target=agent.update_networks, args=(Case("sac").batch(),)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert numbers == [1, 1]
+    torch.testing.assert_close(parameters(agents[0]), parameters(agents[1]), rtol=0, atol=0)
 
 
 def test_a_missing_compiler_is_told(monkeypatch):
