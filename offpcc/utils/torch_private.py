@@ -41,7 +41,7 @@ _force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
 _USUAL_DISPATCH = [_private(torch._C, f"_dispatch_tls_local_{name}_set")() for name in ("include", "exclude")]
 
 
-class Part(Protocol):
+class ProgramPart(Protocol):
     """An object that operations of a program use; see `add_part`."""
 
     def free(self) -> None:
@@ -69,7 +69,7 @@ def is_compiling() -> bool:
     return _tracing.is_on
 
 
-def add_part(part: Part) -> int:
+def add_part(part: ProgramPart) -> int:
     """Add an object to the program that `compile_operations` records. Return its number for `part_of_program`."""
     _tracing.parts.append(part)
     return len(_tracing.parts) - 1
@@ -121,7 +121,7 @@ def _compiled(function: Callable[[], Any]) -> Callable[[], Any]:
 
     # Inductor has no code for the norms of a list: it would warn, and compute them outside of its program.
     norms: Any = {torch.ops.aten._foreach_norm.Scalar: lambda given: [*map(torch.linalg.vector_norm, given)]}
-    parts: list[Part] = []
+    parts: list[ProgramPart] = []
     _tracing.is_on, _tracing.parts = True, parts
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
