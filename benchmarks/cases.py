@@ -166,7 +166,7 @@ CASES = {
         Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", LOOPS, env="pendulum-v0"),
         Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", LOOPS, env="hopper-mujoco-v0"),
         Case("steps_pong", "whole steps of QR-DQN, Pong", "steps", "cqrdqn", ("offpcc", TIANSHOU), ATARI, PONG),
-        Case("steps_pong_dqn", "whole steps of DQN, Pong", "steps", "cdqn", ("offpcc", CLEANRL), ATARI, PONG),
+        Case("steps_pong_dqn", "whole steps of DQN, Pong", "steps", "cdqn", (*COMPILED, CLEANRL), ATARI, PONG),
         Case("steps_pendulum_p", "whole steps of RSAC, pendulum-p", "steps", "rsac", OWN, SMALL, "pendulum-p-v0"),
     )
 }  # fmt: skip
