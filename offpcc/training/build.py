@@ -737,7 +737,8 @@ def build_buffer(
                     f"ReplayBuffer or RecurrentReplayBuffer"
                 )
             setattr(buffer, setting, value)
-    buffer.gives_few_shapes = algorithm.execution.compile
+    if isinstance(algorithm, ActorCritic) and algorithm.execution.compile:
+        buffer.gives_few_shapes = True
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning)
     return buffer
