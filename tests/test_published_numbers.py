@@ -151,6 +151,16 @@ def test_peers():
         assert all(len(returns(folder)) == int(number) for folder in folders), algo
 
 
+def test_beside_d3rlpy():
+    header = ("data, algorithm", "tests of each id, offpcc", "tests of each id, d3rlpy")
+    header += ("last test, offpcc", "last test, d3rlpy")
+    for place, *numbers in rows_of(*header):
+        data, name = place.replace("`", "").split(", ")
+        folders = [f"published_d3rlpy/{data}/{one}" for one in (name, f"d3rlpy-{name}")]
+        each = ["; ".join(", ".join(f"{value:.0f}" for value in run) for run in returns(folder)) for folder in folders]
+        assert numbers == [*each, *(written(spread(last_tests(folder))) for folder in folders)], place
+
+
 def test_ray():
     text = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     workers, actors = (spread(last_tests(f"published_ray/{kind}/pendulum-v0/sac")) for kind in ("workers", "actors"))
