@@ -36,6 +36,8 @@ TRAIN_MODE_LAYERS = (_private(nn.modules.dropout, "_DropoutNd"), _private(nn.mod
 # Attributes with the hooks of an `nn.Module`. A tensor has `_backward_hooks`, too.
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CONTENTS = ("_modules", "_parameters")
+for _name in (*HOOKS, *CONTENTS):
+    _private(nn.Identity(), _name)
 # The dispatcher's usual settings: see `plain_dispatch`.
 _force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
 _USUAL_DISPATCH = [_private(torch._C, f"_dispatch_tls_local_{name}_set")() for name in ("include", "exclude")]
