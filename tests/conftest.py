@@ -239,6 +239,12 @@ def pendulum_file(tmp_path_factory):
     return file
 
 
+@pytest.fixture
+def recorded(monkeypatch):
+    """Run the operations of compiled updates one by one, as no compiler is needed for that."""
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: module)
+
+
 @pytest.fixture(scope="session")
 def forks():
     """A process that has imported torch and offpcc, and is forked for each program."""

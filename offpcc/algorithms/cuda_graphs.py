@@ -25,7 +25,7 @@ from offpcc.algorithms.components import RunningNormalization, Temperature
 from offpcc.algorithms.optim import Optimizer, ParameterGroup, PolyakAverage
 from offpcc.core import Batch, Stats
 from offpcc.networks.noise import Fill, Noise
-from offpcc.utils import signals, torch_private
+from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError, first_line, print_to_stderr
 from offpcc.utils.system import GPU_LOCK
 from offpcc.utils.torch_private import HOOKS
@@ -83,8 +83,7 @@ def compiled(function: Callable[[], Recorded], noise: Noise, pool: Any) -> tuple
 
     noise.on_draw = on_draw
     try:
-        with signals.blocked():
-            run = torch_private.compile_operations(flat)
+        run = torch_private.compile_operations(flat)
     finally:
         noise.on_draw = None
     numbers, names, others = recorded[0]

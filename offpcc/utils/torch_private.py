@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from offpcc.utils import signals
 from offpcc.utils.version import private_attribute
 
 LAST_SEEN = "2.13.0"
@@ -105,9 +106,10 @@ def outside_of_trace() -> Iterator[None]:
 def compile_operations(function: Callable[[], Any]) -> Callable[[], Any]:
     """Record the operations of `function`, which are not computed, and compile them with PyTorch's Inductor.
 
-    The result reads and writes the same tensors as `function`, and returns what `function` returned.
+    Ctrl-C has to wait, because it would end the compiler. The result reads and writes the same tensors as `function`,
+    and returns what `function` returned.
     """
-    with _COMPILING:
+    with _COMPILING, signals.blocked():
         return _compiled(function)
 
 

@@ -25,12 +25,6 @@ from offpcc.utils.errors import UserError
 from offpcc.utils.torch_private import compile_operations, is_compiling
 
 
-@pytest.fixture
-def recorded(monkeypatch):
-    """Run the recorded operations one by one, as no compiler is needed for that."""
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: module)
-
-
 def updated(case, num_updates=4, rtol=1e-3, atol=1e-4, **options):
     """A plain agent and a compiled one after the same updates, whose statistics were compared."""
     is_fused = {} if case.cls.fused_update is None else {"fused": False}

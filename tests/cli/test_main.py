@@ -386,7 +386,7 @@ def test_check_reads_choices_as_one_hot_vectors(launch):
 
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "inside", "module", "command"])
-def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way, forks):
+def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way):
     """The guide's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
     (tmp_path / "my_lab.py").write_text(MY_LAB)
     (tmp_path / "mine.gin").write_text(f"{MINE_GIN}train.num_steps_per_epoch = 120\ntrain.update_after = 50\n")
@@ -410,18 +410,22 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way,
     assert "import my_lab" in (made / "config.gin").read_text()
     if way == "file":  # the guide promises these, too
         for more in (["--resume", "--gin", "train.num_epochs=3"], ["--record", "--episodes", "1"]):
-            code, told = forks.launch([*arguments, *more], folder, environment)
-            assert code == 0, told
-            assert "not exact" not in told
+            done = subprocess.run(
+                [*start, *arguments, *more], cwd=folder, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+            assert "not exact" not in done.stdout
         assert len(rows(made)) == 4
         assert (made / "videos" / "episode_1.mp4").exists()
         # Its folder imports nothing by itself.
         by_own_config = [*arguments[:4], *arguments[6:], "--resume", "--gin", "train.num_epochs=4"]
         for words in (["evaluate", str(made), "--episodes", "1"], by_own_config):
             for more, code in ([], 2), (["--import", "my_lab"], 0):
-                ended, told = forks.launch([*words, *more], folder, environment)
-                assert ended == code, told
-                assert code == 0 or ("--import" in told and "Traceback" not in told)
+                done = subprocess.run(
+                    [*start, *words, *more], cwd=folder, env=environment, capture_output=True, text=True
+                )
+                assert done.returncode == code, done.stderr
+                assert code == 0 or ("--import" in done.stderr and "Traceback" not in done.stderr)
         assert len(rows(made)) == 5
 
 

@@ -93,7 +93,8 @@ class CellCall:
         outputs, given = ([*itertools.compress(each, used)] for each in (made, by_made))
         with torch_private.plain_dispatch():  # an update of the user's may ask twice
             found = torch.autograd.grad(outputs, learned, given, retain_graph=True, materialize_grads=True)
-        return _laid_out([*found], [torch.empty(one.shape, dtype=one.dtype) for one in learned], by_made)
+        like = [torch.empty(one.shape, dtype=one.dtype, device="meta") for one in learned]
+        return _laid_out([*found], like, by_made)
 
 
 def _laid_out(tensors: list[Tensor], like: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:

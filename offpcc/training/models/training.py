@@ -244,8 +244,7 @@ class ModelFit:
             return self._step(*tensors)
         if self.program is None:
             inputs, before = [tensor.clone() for tensor in tensors], self.optimizer.num_updates
-            with signals.blocked():
-                self.program = inputs, torch_private.compile_operations(lambda: [self._step(*inputs)])
+            self.program = inputs, torch_private.compile_operations(lambda: [self._step(*inputs)])
             self.optimizer.num_updates = before  # nothing was computed
         inputs, compiled_step = self.program
         torch_private.foreach_copy_(inputs, tensors)

@@ -227,12 +227,6 @@ def test_a_training_resumes_exactly(tmp_path):
     assert (tmp_path / "whole.pt").read_bytes() == (tmp_path / "second.pt").read_bytes()
 
 
-@pytest.fixture
-def recorded(monkeypatch):
-    """Run the recorded operations one by one, as no compiler is needed for that."""
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda module, given: module)
-
-
 @pytest.mark.parametrize("settings", [{}, {"termination": "learned", "reward_hidden_dims": (8,)}])
 def test_compiled_updates_are_those_that_are_not_compiled(settings, recorded, tmp_path):
     data = linear_data(terminates_at=0.5)
