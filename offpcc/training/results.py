@@ -676,7 +676,7 @@ def plot(
         announce: see `plot_runs`.
 
     Raises:
-        UserError: a folder holds no runs, the metric does not exist, or the picture cannot be written.
+        UserError: a folder holds no runs, no run has a number for the metric, or the picture cannot be written.
     """
     if average > 1 and not (grid or final):
         raise UserError(f"average {average} has no effect without a grid; leave it out, or add a grid")
@@ -686,15 +686,12 @@ def plot(
     paths, file = [as_path(one, "folders") for one in given], as_path(file, "file")
     picture = (file, "file", "curves.png")
     check_picture(*picture)
-    try:
-        with for_python(), explain_picture_errors(*picture):
-            for one in paths:
-                find_runs(one)
-            if grid or final:
-                return plot_grid(paths, file, metric=metric, average=average, final=final)
-            return plot_runs(paths, file, metric=metric, announce=announce)
-    except KeyError as error:
-        raise UserError(str(error.args[0])) from error
+    with for_python(), explain_picture_errors(*picture):
+        for one in paths:
+            find_runs(one)
+        if grid or final:
+            return plot_grid(paths, file, metric=metric, average=average, final=final)
+        return plot_runs(paths, file, metric=metric, announce=announce)
 
 
 @explains_calls

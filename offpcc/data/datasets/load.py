@@ -1,5 +1,6 @@
 """`load_dataset`: reads a dataset by file, D4RL name or Minari id."""
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import D4RL_KEYS, KNOWN, Progress, find_dataset_file, obtain
 from offpcc.data.datasets.files import printable, read_dataset_file, read_everything
 from offpcc.data.datasets.metadata import Notice
-from offpcc.data.datasets.minari import read_minari
+from offpcc.data.datasets.minari import FILE, read_minari
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl.make import set_dataset_reader
 from offpcc.utils.errors import UserError, similar
@@ -67,6 +68,8 @@ def load_dataset(
     if not text:
         raise UserError("'' is not a dataset; give a file, a D4RL name or minari:ID")
     path = as_path(text, "the data")
+    if fault := _minari_fault(path):
+        raise UserError(fault)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the file with the data in it")
     if not path.is_file():
@@ -86,6 +89,20 @@ def load_dataset(
     remarks = [NOT_HASHED] if path.name in catalog.NAMES and path.name not in KNOWN else []
     remarks += catalog.remarks(name)
     return replace(dataset, notices=(*dataset.notices, *(Notice("remark", words) for words in remarks)))
+
+
+def _minari_fault(path: Path) -> str:
+    """Return how to name a Minari dataset that is given by its file or by a folder of it; "" for other paths."""
+    files = [path] if path.name == FILE else [path / FILE, path / "data" / FILE]
+    file = next((file.resolve() for file in files if file.is_file()), None)
+    if file is None:
+        return ""
+    try:
+        name = json.loads((file.parent / "metadata.json").read_text(encoding="utf-8"))["dataset_id"]
+        root = file.parents[1 + len(Path(name).parts)]
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return f"{path} belongs to a Minari dataset; give minari:{name}, and set MINARI_DATASETS_PATH to {root}"
 
 
 def _advice(missing: Path) -> str:

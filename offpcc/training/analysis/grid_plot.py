@@ -134,7 +134,6 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
 
     Raises:
         NoRunsError: a folder holds no runs, or no runs have a number for the metric.
-        KeyError: the metric does not exist.
     """
     import matplotlib
     from matplotlib.figure import Figure

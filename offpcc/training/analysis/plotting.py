@@ -99,7 +99,6 @@ def plot_runs(
 
     Raises:
         NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
-        KeyError: If a run's `progress.csv` lacks the metric.
         UserError: If a run's table or config cannot be read.
         ValueError: If the numbers of labels and groups differ.
     """

@@ -381,8 +381,6 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
         name = label.replace(f"{group.environment}/", "")  # a label may be a path, and then has the task in it
         try:
             aligned = align_runs(str(group), group.runs, RETURN)
-        except KeyError as error:
-            raise UserError(f"{error.args[0]}; leave that run out") from error
         except NoRunsError as error:
             faults.append(error)
             warnings.append(f"left out: {error.message}")

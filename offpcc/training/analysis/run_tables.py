@@ -95,7 +95,10 @@ def read_progress(file: Path) -> Progress:
 
 
 def curve_of(progress: Progress, metric: str) -> Curve:
-    """Return a metric at the steps with a number. The band comes from the column `<metric>_std`, if there is one."""
+    """Return a metric at the steps with a number; there is none if the table has no such column.
+
+    The band comes from the column `<metric>_std`, if there is one.
+    """
     steps, mean = np.asarray(progress["step"]), np.asarray(progress.get(metric, []))
     if not len(mean):
         return Curve(mean, mean, mean)
@@ -130,14 +133,8 @@ def align_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Aligned:
 
     Raises:
         NoRunsError: no run has a number, or the runs have no common step.
-        KeyError: a run's `progress.csv` lacks the metric.
     """
-    curves = []
-    for run in runs:
-        progress = read_progress(run / "progress.csv")
-        if metric not in progress:
-            raise KeyError(f"no column {metric!r} in the progress.csv of {run}; it has {', '.join(progress)}")
-        curves.append(curve_of(progress, metric))
+    curves = [curve_of(read_progress(run / "progress.csv"), metric) for run in runs]
     known = {run: curve for run, curve in zip(runs, curves, strict=True) if len(curve.steps)}
     if not known:
         raise NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(runs)}")
@@ -280,19 +277,13 @@ def groups_with_numbers(folders: Sequence[Path], metric: str) -> tuple[list[RunG
     """
     groups, faults, kept = groups_of(folders), list[NoRunsError](), list[Path]()
     for group in groups:
-        if any(_has_numbers(run, metric) for run in group.runs):
+        if any(len(curve_of(read_progress(run / "progress.csv"), metric).steps) for run in group.runs):
             kept += group.runs
         else:
             faults.append(NoRunsError(f"no run in {group} has a number for {metric!r}; {_advice(group.runs)}"))
     if not kept:
         raise faults[0]
     return groups_of(kept) if faults else groups, faults
-
-
-def _has_numbers(run: Path, metric: str) -> bool:
-    """Check whether a run has a number for a metric; True if it has no such column, which is another fault."""
-    progress = read_progress(run / "progress.csv")
-    return metric not in progress or len(curve_of(progress, metric).steps) > 0
 
 
 def _is_below_task(folder: Path, env: str) -> bool:

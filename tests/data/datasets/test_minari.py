@@ -168,6 +168,16 @@ def recorded_file(minari, folder):
     return folder / "mine" / "here-v0" / "data" / "main_data.hdf5"
 
 
+def test_its_file_and_folders_lead_to_its_name(minari, tmp_path):
+    path = recorded_file(minari, tmp_path)
+    for given in (path, path.parent, path.parents[1]):
+        with pytest.raises(UserError, match=rf"give minari:mine/here-v0, and set MINARI_DATASETS_PATH to {tmp_path}$"):
+            load_dataset(given)
+    (path.parent / "metadata.json").write_text("{}")
+    with pytest.raises(UserError, match="is a folder"):
+        load_dataset(path.parent)
+
+
 def changed(path, key, change):
     with h5py.File(path, "a") as file:
         del file[key]

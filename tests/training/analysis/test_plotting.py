@@ -196,8 +196,20 @@ def test_other_metrics_and_labels(tmp_path):
     ]
     with pytest.raises(ValueError, match="1 labels for 2 groups"):
         plot_runs([tmp_path], tmp_path / "c.png", labels=["ours"])
-    with pytest.raises(KeyError, match=r"no column 'test/lenght'.*test/return"):
+    with pytest.raises(UserError, match=r"no run in .* has a number for 'test/lenght'.*test/return"):
         plot_runs([tmp_path], tmp_path / "c.png", metric="test/lenght")
+
+
+def test_runs_without_the_metric_are_left_out(tmp_path):
+    """A run that only learns from data has no tests, and is beside others in results/."""
+    write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
+    write_run(tmp_path / "env" / "bc" / "1", [1.0, 2.0])
+    table = tmp_path / "env" / "bc" / "1" / "progress.csv"
+    table.write_text("step,update/loss\n1000,0.5\n")
+    told = []
+    summaries = plot_runs([tmp_path], tmp_path / "c.png", announce=told.append)
+    assert [summary.label for summary in summaries] == ["sac"]
+    assert [("env/bc" in line, "update/loss" in line) for line in told] == [(True, True)]
 
 
 def test_groups_of_one_name_are_told_apart(tmp_path):
