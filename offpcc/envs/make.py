@@ -59,10 +59,6 @@ Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
 FLATTEN = "gymnasium.wrappers.FlattenObservation (make.wrappers=[@gymnasium.FlattenObservation])"
 OWN_WRAPPER = "a gymnasium.ObservationWrapper of your own that returns arrays of one size, with a Box as its space"
-TO_FLOAT = (
-    "gymnasium.wrappers.DtypeObservation (make.wrappers=[@gymnasium.DtypeObservation], "
-    "gymnasium.DtypeObservation.dtype='float32')"
-)
 LARGEST_BOUND = 1e9  # of actions
 MOST_NAMED = 3  # ids of a module in a message
 INFO = "info"  # the value of make.state for info["state"]
@@ -654,11 +650,6 @@ def _check_observations(name: str, space: gymnasium.Space[Any], state: str | Non
         raise UnsuitableEnvironment(
             f"{name}: its observations have the shape {space.shape}, which holds no numbers; "
             "show at least one, for example the previous action by offpcc.envs.wrappers.PreviousAction"
-        )
-    if not np.issubdtype(space.dtype, np.floating) and space.dtype != np.uint8:
-        raise UnsuitableEnvironment(
-            f"{name}: its observations are of type {space.dtype}, but offpcc needs floats or uint8; "
-            f"wrap the environment in {TO_FLOAT}"
         )
     is_vector, is_image = len(space.shape) == 1, len(space.shape) == 3 and space.dtype == np.uint8
     if not is_vector and not is_image:
