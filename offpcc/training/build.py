@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +68,8 @@ from offpcc.training.spec import (
     torch_settings,
     with_memory,
 )
-from offpcc.training.trial import line_of_user
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
+from offpcc.utils.paths import PACKAGE
 from offpcc.utils.rng import derived_seed
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
 from offpcc.utils.system import is_shortage
@@ -686,7 +688,7 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        line = "" if is_shortage(error) else line_of_user(error)
+        line = "" if is_shortage(error) else _line_of_user(error)
         if line:
             raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
         if is_shortage(error) or isinstance(error, OverflowError):
@@ -701,6 +703,17 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
         else:
             raise
         raise UserError(f"{part} cannot be built: {'; '.join(filter(None, (first_line(error), remedy)))}") from error
+
+
+def _line_of_user(error: Exception) -> str:
+    """Return the last line of an error's traceback outside offpcc and installed packages, or ""."""
+    libraries = PACKAGE, Path(sysconfig.get_path("stdlib"))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        is_installed = not {"site-packages", "dist-packages"}.isdisjoint(file.parts) or frame.filename.startswith("<")
+        if not is_installed and not any(map(file.is_relative_to, libraries)):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
 def build_buffer(

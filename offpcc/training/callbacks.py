@@ -197,12 +197,6 @@ class CallbackList:
         self.columns = callback_columns(self._all)
         self._returned_false: list[Callback] = []  # those that a message named
 
-    @property
-    def has_own(self) -> bool:
-        """Whether one is the user's."""
-        ours = [type(one).__module__.startswith("offpcc.") and not isinstance(one, EpochCallback) for one in self._all]
-        return not all(ours)
-
     def on_start(self, run: Run) -> None:
         """Call `on_start`."""
         for callback in self._all:

@@ -36,7 +36,6 @@ from offpcc.training.metrics import (
     summarize_episodes,
     warn_no_updates,
 )
-from offpcc.training.trial import try_updates
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, print_to_stderr, warn_of_data
 
@@ -140,8 +139,6 @@ def train(
     run = Run(algorithm, buffer, interaction, tests, loop, folder=folder)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
     called.on_start(run)
-    if interaction is not None and not loop.num_updates and not len(buffer):  # else, the first update comes at once
-        try_updates(algorithm, buffer, is_complete=not called.has_own)
 
     def take_step() -> None:
         waiting = interaction is not None and loop.step - start < update_after
