@@ -6,9 +6,8 @@ CORL, DI-engine, Tianshou and Dopamine.
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import CodeType
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from offpcc.utils.errors import UserError, similar
 
@@ -484,20 +483,8 @@ LOGGER_METHODS = {
 NEARLY = 0.85  # likeness of a method's name to one of ours, from which it is taken for a slip
 
 
-def _names_in(part: Any) -> Iterator[str]:
-    """Yield the names of attributes and globals that a method or a property uses, also in functions inside of it."""
-    part = getattr(part, "fget", None) or getattr(part, "__func__", None) or part
-    code = part if isinstance(part, CodeType) else getattr(part, "__code__", None)
-    if isinstance(code, CodeType):
-        yield from code.co_names
-        for constant in code.co_consts:
-            yield from _names_in(constant) if isinstance(constant, CodeType) else ()
-
-
 def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mapping[str, str]) -> None:
-    """Refuse a class with a method that nothing calls: one that another library calls, or one with a misspelt name.
-
-    It is accepted beside our method for the same moment, and if another method of the class uses its name.
+    """Refuse a class with none of our methods, but with one that another library calls, or with a misspelt one.
 
     Args:
         cls: a class of the user's.
@@ -505,14 +492,10 @@ def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mappi
         methods: the methods of `base` that are called.
         others: names in other libraries, and ours.
     """
-    levels = cls.__mro__[: cls.__mro__.index(base)]
-    own = {name for level in levels for name in vars(level)}
-    used = {word for level in levels for part in vars(level).values() for word in _names_in(part)}
-    for name in sorted(own):
+    own = {name for level in cls.__mro__[: cls.__mro__.index(base)] for name in vars(level)}
+    for name in sorted(own) if own.isdisjoint(methods) else ():
         ours = others.get(name) or next(iter(difflib.get_close_matches(name, methods, 1, NEARLY)), None)
-        if ours is None or name in methods or name in used or not callable(getattr(cls, name)):
-            continue
-        if ours.split(",")[0] not in own:
+        if ours is not None and callable(getattr(cls, name)):
             raise UserError(f"{cls.__name__} has the method {name}, which offpcc never calls; in offpcc that is {ours}")
 
 
