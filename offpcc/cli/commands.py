@@ -38,8 +38,14 @@ from offpcc.envs.tasks import atari, dm_control_suite
 from offpcc.envs.wrappers import raw_actions
 from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
 from offpcc.training.analysis.run_tables import groups_of, groups_with_numbers, labels_of, losses_at_switch
-from offpcc.training.evaluation import changes_rewards, endless_episodes, evaluate_actor, overview
-from offpcc.training.export import OtherEnvironmentError, export
+from offpcc.training.evaluation import (
+    OtherEnvironmentError,
+    changes_rewards,
+    endless_episodes,
+    evaluate_actor,
+    overview,
+)
+from offpcc.training.export import export
 from offpcc.training.interaction import EpisodeResult, episode_options
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, progress_bar, return_decimals

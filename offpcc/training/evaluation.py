@@ -29,7 +29,7 @@ from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endle
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, warn_of_data
-from offpcc.utils.spaces import OneHot
+from offpcc.utils.spaces import OneHot, action_size
 from offpcc.utils.video import video
 from offpcc.utils.words import counted
 
@@ -166,30 +166,51 @@ def open_environment(
             observation shape, kind of action or number of action dimensions from the agent's.
     """
     made = make_env(render_mode=render_mode, scale_actions=True, shows_state=shows_state)
-    shape, action_dim = made.observation_space.shape, int(np.prod(made.action_space.shape or (1,)))
-    packed, seen = getattr(algorithm, "packed", None), made.observation_space
+    seen: spaces.Space[Any] = made.observation_space
     if isinstance(seen, PackedDict) and seen.state_key is not None:
         algorithm.privileged, seen = seen, seen.agent_space
-        shape = seen.shape
-    if isinstance(seen, PackedDict) and packed is not None and not seen.is_like(packed):
+    try:
+        check_spaces_fit(name_of(made), seen, made.action_space, algorithm)
+    except UserError:
         close(made)
-        raise UserError(
-            f"{name_of(made)} has Dict observations ({seen.unpacked_shape!r}), but the actor was trained with "
-            f"({packed.unpacked_shape!r}); name the environment of its training with --env"
-        )
-    is_discrete = isinstance(made.action_space, OneHot)
-    if shape != algorithm.space_shape or (is_discrete, action_dim) != (algorithm.is_discrete, algorithm.action_dim):
-        close(made)
-        there, known = (
-            f"observations {space.unpacked_shape if isinstance(space, PackedDict) else f'of shape {of}'}"
-            for space, of in ((seen, shape), (packed, algorithm.space_shape))
-        )
-        kind = {True: "discrete actions", False: "action dimensions"}
-        raise UserError(
-            f"{name_of(made)} has {there} and {action_dim} {kind[is_discrete]}, but the actor was trained with {known} "
-            f"and {algorithm.action_dim} {kind[algorithm.is_discrete]}; name the environment of its training with --env"
-        )
+        raise
     return made
+
+
+class OtherEnvironmentError(UserError):
+    """The environment cannot be that of the agent."""
+
+
+def check_spaces_fit(env: str, seen: spaces.Space[Any], actions: spaces.Space[Any], algorithm: ActorCritic) -> None:
+    """Raise if an agent was not trained with such observations and actions.
+
+    Args:
+        env: name of the environment, for the message.
+        seen: the space of what the agent sees of it; Dict observations may be packed.
+        actions: its space of actions.
+        algorithm: the agent.
+
+    Raises:
+        OtherEnvironmentError: the spaces differ.
+    """
+    packed = algorithm.packed
+    seen = PackedDict(seen) if isinstance(seen, spaces.Dict) else seen
+    if isinstance(seen, PackedDict):
+        fits = packed is not None and seen.is_like(packed)
+    else:
+        fits = packed is None and seen.shape == algorithm.space_shape
+    is_discrete, size = isinstance(actions, spaces.Discrete | OneHot), action_size(actions)
+    if fits and (is_discrete, size) == (algorithm.is_discrete, algorithm.action_dim):
+        return
+    there, known = (
+        f"observations {space.unpacked_shape if isinstance(space, PackedDict) else f'of shape {shape}'}"
+        for space, shape in ((seen, seen.shape), (packed, algorithm.space_shape))
+    )
+    kind = {True: "discrete actions", False: "action dimensions"}
+    raise OtherEnvironmentError(
+        f"{env} has {there} and {size} {kind[is_discrete]}, but the actor was trained with {known} and "
+        f"{algorithm.action_dim} {kind[algorithm.is_discrete]}; name the environment of its training with --env"
+    )
 
 
 def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import logging
-import math
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,11 +27,12 @@ from offpcc.envs.wrapper_chain import describe_wrapper, is_observation_wrapper, 
 from offpcc.envs.wrappers import PackedObservation, PackedStateObservation, StateObservation, WithoutState, bounds_of
 from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
+from offpcc.training.evaluation import check_spaces_fit
 from offpcc.training.run_dir import RunFolder
-from offpcc.utils.errors import UserError, first_line
+from offpcc.utils.errors import UserError, first_line, for_python
 from offpcc.utils.files import read_json, replacing, sha256, write_json, writing_to
 from offpcc.utils.paths import as_path
-from offpcc.utils.spaces import OBSERVATION, OneHot, PackedDict, channels_first_shape, channels_last, is_image
+from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
 
 FORMAT = 1  # of the contract
@@ -234,10 +234,6 @@ def _leaves(state: State) -> list[Tensor]:
 # Writing ------------------------------------------------------------------------------------------------------------
 
 
-class OtherEnvironmentError(UserError):
-    """The environment cannot be that of the agent."""
-
-
 Run = Callable[[Sequence[np.ndarray]], list[np.ndarray]]  # runs an exported actor on the arrays of its inputs
 
 
@@ -290,7 +286,11 @@ def export(
     if isinstance(agent.algorithm, ValueBased):
         agent.algorithm.test_epsilon = 0.0  # the exported actor draws nothing
     if env is not None:
-        _check_env(env, agent)
+        if not isinstance(env, gymnasium.Env):
+            raise UserError(f"export.env is {format_value(env)}; give an environment, such as offpcc.make(NAME)")
+        with for_python():
+            seen = _seen(env.observation_space, agent)
+            check_spaces_fit(name_of(env), seen, env.action_space, agent.algorithm)
     step = ActorStep(agent)
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)
@@ -530,33 +530,6 @@ def _has_choices(packed: PackedDict | None) -> bool:
 def _is_applied_outside(level: gymnasium.Env[Any, Any]) -> bool:
     """Check whether a wrapper changes observations outside the exported actor; packing and states are of training."""
     return is_observation_wrapper(level) and not isinstance(level, OF_TRAINING)
-
-
-def _check_env(env: Any, agent: Agent) -> None:
-    """Raise if an environment cannot be the agent's, because the contract would describe another actor."""
-    if not isinstance(env, gymnasium.Env):
-        raise UserError(f"export.env is {format_value(env)}; give an environment, such as offpcc.make(NAME)")
-    algorithm, seen, actions = agent.algorithm, _seen(env.observation_space, agent), env.action_space
-    if (packed := algorithm.packed) is None:
-        known = f"of shape {algorithm.space_shape}"
-        there = str(seen) if seen.shape is None else f"of shape {seen.shape}"
-        is_other = seen.shape != algorithm.space_shape
-    else:
-        there, known = str(seen), str(packed.dict_space)
-        is_other = not (
-            isinstance(seen, spaces.Dict)
-            and seen.keys() == packed.dict_space.keys()
-            and PackedDict(seen).is_like(packed)
-        )
-    is_discrete = isinstance(actions, spaces.Discrete | OneHot)
-    size = int(actions.n) if isinstance(actions, spaces.Discrete) else math.prod(actions.shape or (1,))
-    kind = {True: "discrete actions", False: "numbers in an action"}
-    if is_other or (is_discrete, size) != (algorithm.is_discrete, algorithm.action_dim):
-        raise OtherEnvironmentError(
-            f"{name_of(env)} has observations {there}, {size} {kind[is_discrete]}, but the actor was trained with "
-            f"observations {known}, {algorithm.action_dim} {kind[algorithm.is_discrete]}; give the environment of its "
-            f"training, made by offpcc.make"
-        )
 
 
 def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:

@@ -341,14 +341,14 @@ def test_the_contract_has_no_state_for_critics(tmp_path):
         (
             "sac",
             "pendulum-v0",
-            r"observations of shape \(3,\), 1 .* trained with observations of shape \(2,\), 1 numbers",
+            r"observations of shape \(3,\) and 1 .* trained with observations of shape \(2,\) and 1 .* with env=$",
         ),
         (
             "sac",
             "cartpole-p-v0",
-            r", 2 discrete actions, but the actor .*, 1 numbers in an action; give the environment",
+            r"and 2 discrete actions, but the actor .* and 1 action dimensions; name the environment",
         ),
-        ("sac", Mixed, r"observations Dict\(.*\), 2 numbers"),
+        ("sac", Mixed, r"observations .* and 2 action dimensions"),
     ],
 )
 def test_an_environment_that_is_not_the_agents_is_refused(algorithm, env, words, tmp_path):
