@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
+from exact_resume import assert_equal_runs, assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS, BCQ
@@ -30,29 +31,6 @@ from offpcc.utils.tensor_files import write_tensors
 SMALL = {"hidden_dims": (4,), "hidden_dim": 8, "num_layers": 1}
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
 ODD = ("train.num_steps_per_epoch=130", "train.update_after=110", "train.updates_per_step=0.055")
-
-
-def tensors(value, prefix=""):
-    """All tensors and numbers in nested state, by path."""
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list | tuple):
-        items = enumerate(value)
-    else:
-        return {prefix: value}
-    return {path: leaf for key, item in items for path, leaf in tensors(item, f"{prefix}/{key}").items()}
-
-
-def assert_same(one, two):
-    one, two = tensors(one), tensors(two)
-    assert one.keys() == two.keys()
-    for path, value in one.items():
-        other = two[path]
-        same = torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other
-        same = same or (isinstance(value, float) and value != value and other != other)  # NaN
-        assert (
-            same or path.endswith("/loop/seconds") or ("/loop/rows/" in path and "/time/" in path) or path == "/config"
-        ), path
 
 
 def train_epochs(results, algo, num_epochs, bindings=()):
@@ -99,11 +77,9 @@ def test_resuming_is_exact_for_every_algorithm(algo, tmp_path):
     whole = train_epochs(tmp_path / "whole", algo, 2, bindings)
     for epochs in (1, 2):
         parts = train_epochs(tmp_path / "parts", algo, epochs, bindings)
-    assert rows(whole.path) == rows(parts.path)
+    assert_equal_runs(whole.path, parts.path)
     before, after = read_progress(whole.progress)["update"]
     assert 0 < before < after, "there were no updates before or after the first epoch's end"
-    assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
-    assert_same(torch.load(whole.actor_last), torch.load(parts.actor_last))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +113,7 @@ def test_resuming_is_exact_with_options(bindings, tmp_path):
     whole = train_epochs(tmp_path / "whole", "rsac", 4, bindings)
     for epochs in (1, 2, 4):
         parts = train_epochs(tmp_path / "parts", "rsac", epochs, bindings)
-    assert rows(whole.path) == rows(parts.path)
-    assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
+    assert_equal_runs(whole.path, parts.path)
 
 
 @pytest.mark.slow
@@ -152,9 +127,7 @@ def test_resuming_is_exact_from_the_command_line(algo, quick, tmp_path, monkeypa
     assert code == 0, err
     assert "not exact" not in out
     parts = tmp_path / "parts" / "pendulum-p-v0" / algo / "1"
-    assert rows(whole) == rows(parts)
-    assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(parts / "checkpoint.pt"))
-    assert_same(torch.load(whole / "actor_last.pt"), torch.load(parts / "actor_last.pt"))
+    assert_equal_runs(whole, parts)
 
 
 @pytest.mark.slow
@@ -345,10 +318,7 @@ def test_where_the_checkpoint_is_damaged_the_run_goes_on_from_the_one_before(qui
     assert code == 0, err
     assert "checkpoint.pt is damaged (checksum); the run continues from the checkpoint before it, at step 260" in out
     assert "after epoch 2, step 260" in out
-    assert rows(whole) == rows(folder)
-    for actor in ("actor_best.pt", "actor_last.pt"):
-        assert (whole / actor).read_bytes() == (folder / actor).read_bytes()
-    assert_same(read_checkpoint(whole / "checkpoint.pt"), read_checkpoint(folder / "checkpoint.pt"))
+    assert_equal_runs(whole, folder)
 
 
 def test_where_the_checkpoint_is_larger_than_the_memory_the_run_goes_on_from_the_one_before(quick, tmp_path):

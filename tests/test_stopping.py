@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import QUICK, merged, rows, run_folder
-from test_resume import assert_same
+from exact_resume import assert_equal_runs
 
 from offpcc.config import loading
 from offpcc.training import fit
@@ -45,13 +45,6 @@ def stop_at(monkeypatch):
         monkeypatch.setattr(Checkpoints, "on_progress", on_progress)
 
     return arm
-
-
-def assert_equal_runs(one, two):
-    assert rows(one) == rows(two)
-    assert_same(read_checkpoint(one / "checkpoint.pt"), read_checkpoint(two / "checkpoint.pt"))
-    for actor in ("actor_last.pt", "actor_best.pt"):
-        assert (one / actor).read_bytes() == (two / actor).read_bytes()
 
 
 def train_to(turn, results, algo, bindings, dataset=None):

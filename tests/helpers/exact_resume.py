@@ -1,5 +1,9 @@
 """Checks that a run in two halves equals a run without a break."""
 
+import torch
+from conftest import rows
+
+from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.fit import fit
 
 
@@ -11,6 +15,41 @@ def assert_resumes_exactly(spec, folder):
     fit(spec(3), parts, resume=True, announce=lambda text: None)
     for name in ("actor_last.pt", "actor_best.pt"):
         assert (whole / name).read_bytes() == (parts / name).read_bytes()
-    timeless = [line.split(",")[:-2] for line in (whole / "progress.csv").read_text().splitlines()]
-    assert timeless == [line.split(",")[:-2] for line in (parts / "progress.csv").read_text().splitlines()]
+    assert rows(whole) == rows(parts)
     return whole
+
+
+def tensors(value, prefix=""):
+    """All tensors and numbers in nested state, by path."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    else:
+        return {prefix: value}
+    return {path: leaf for key, item in items for path, leaf in tensors(item, f"{prefix}/{key}").items()}
+
+
+def assert_same(one, two):
+    one, two = tensors(one), tensors(two)
+    assert one.keys() == two.keys()
+    for path, value in one.items():
+        other = two[path]
+        same = torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other
+        same = same or (isinstance(value, float) and value != value and other != other)  # NaN
+        assert (
+            same or path.endswith("/loop/seconds") or ("/loop/rows/" in path and "/time/" in path) or path == "/config"
+        ), path
+
+
+def assert_equal_runs(one, two, bound=True):
+    """Compare the tables, checkpoints and actors of two runs' folders; without `bound`, their bindings may differ."""
+    assert rows(one) == rows(two)
+    checkpoints = [read_checkpoint(run / "checkpoint.pt") for run in (one, two)]
+    for checkpoint in checkpoints:
+        checkpoint["bound"] = checkpoint["bound"] if bound else None
+    assert_same(*checkpoints)
+    actors = [file.name for file in sorted(one.glob("actor_*.pt"))]
+    assert actors == [file.name for file in sorted(two.glob("actor_*.pt"))]
+    for name in actors:
+        assert_same(torch.load(one / name), torch.load(two / name))

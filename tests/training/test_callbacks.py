@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_resume import assert_equal_runs
 from gymnasium.spaces import Box
-from test_stopping import assert_equal_runs
 
 import offpcc
 from offpcc.algorithms import SAC

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import rows, run_folder
-from test_resume import assert_same
+from exact_resume import assert_same
 
 import offpcc
 from offpcc.algorithms.optim import LinearDecay

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from exact_resume import assert_same
 from minimal_parts import MinimalAlgorithm, MinimalBuffer, MinimalLogger
-from test_resume import assert_same
 
 import offpcc
 from offpcc import core

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import merged, rows
+from exact_resume import assert_equal_runs, assert_same, tensors
 from gymnasium.spaces import Box, Dict, Discrete
 from matplotlib.axes import Axes
-from test_resume import assert_same, tensors
 
 import offpcc
 from offpcc.algorithms import find_algorithm
@@ -84,16 +84,6 @@ def stop_at(number):
             raise signals.Interrupted(2)
 
     return stopping
-
-
-def assert_equal_runs(one, two, bound=True):
-    assert rows(one) == rows(two)
-    checkpoints = [read_checkpoint(run / "checkpoint.pt") for run in (one, two)]
-    for checkpoint in checkpoints:
-        checkpoint["bound"] = checkpoint["bound"] if bound else None
-    assert_same(*checkpoints)
-    for actor in ("actor_last.pt", "actor_best.pt"):
-        assert_same(torch.load(one / actor), torch.load(two / actor))
 
 
 def test_one_run_has_two_phases(online, tmp_path):

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from test_resume import assert_same
+from exact_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from test_resume import assert_same
+from exact_resume import assert_same
 
 import offpcc
 from offpcc.data import ReplayBuffer

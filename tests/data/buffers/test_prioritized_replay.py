@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import QUICK, merged, rows, run_folder
+from exact_resume import assert_same
 from peaks import with_peak
 from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
 from test_both_buffers import as_data
-from test_resume import ODD, assert_same
+from test_resume import ODD
 
 import offpcc
 from offpcc.config import loading

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import merged, rows
+from exact_resume import assert_equal_runs, assert_same
 from gymnasium.spaces import Box
-from test_resume import assert_same
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
@@ -23,7 +23,7 @@ from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
 from offpcc.networks import Recurrent
 from offpcc.training import build
-from offpcc.training.checkpoint import Checkpoints, read_checkpoint
+from offpcc.training.checkpoint import Checkpoints
 from offpcc.training.models.files import build_model, load_model
 from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.models.training import ModelFit, ModelTraining
@@ -596,12 +596,6 @@ def folder(tmp_path, algo, label="pendulum-v0_from_swings", run_id=1):
 def rows_of(run):
     with (run / "progress.csv").open() as file:
         return list(csv.DictReader(file))
-
-
-def assert_equal_runs(one, two):
-    assert rows(one) == rows(two)
-    assert_same(*(read_checkpoint(run / "checkpoint.pt") for run in (one, two)))
-    assert_same(torch.load(one / "actor_last.pt"), torch.load(two / "actor_last.pt"))
 
 
 def stop_at(number):
