@@ -101,7 +101,6 @@ class Log:
         lengths: steps of each rollout, (N,).
         alive: rollouts that have not ended, (M,) indices.
         num_stopped: number of rollouts that passed the threshold.
-        num_ended: number of rollouts that the model terminated.
         num_bounded: number of steps whose next observation was moved back into the range of the data.
         uncertainty: sum over the stored steps; 0 without pessimism.
     """
@@ -110,7 +109,7 @@ class Log:
         self.first, self.alive = first, np.arange(len(first))
         self.lengths = np.zeros(len(first), np.int64)
         self.steps: list[tuple[Array, ...]] = []
-        self.num_stopped = self.num_ended = self.num_bounded = 0
+        self.num_stopped = self.num_bounded = 0
         self.uncertainty = 0.0
 
     def add(
@@ -212,7 +211,6 @@ def play_rollouts(
         is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(chosen), bool)
         log.add(log.alive, next_observations, chosen, rewards, ended | stopped, is_stored)
         log.num_stopped += int(stopped.sum())
-        log.num_ended += int((ended & ~stopped).sum())
         log.num_bounded += int(found.bounded.cpu().numpy()[is_stored].sum())
         log.uncertainty += float(unsure[is_stored].sum()) if pessimism.has_effect else 0.0
         goes_on = np.flatnonzero(~(ended | stopped))
@@ -292,8 +290,6 @@ class ImaginedEpisodes:
         deterministic: True to act with the mode of the policy.
 
     Attributes:
-        num_unsure: number of rollouts that were cut because the elites disagreed.
-        num_ended: number of rollouts that terminated.
         num_bounded: number of steps whose next observation was moved back into the range of the data.
     """
 
