@@ -51,7 +51,7 @@ from offpcc.training.models.files import (
     find_or_train,
     fingerprint,
     load_with_content,
-    untrained_model,
+    model_for_env,
 )
 from offpcc.training.models.imagination import Imagination, imagined_capacity, stat_names
 from offpcc.training.models.training import ModelTraining
@@ -588,7 +588,7 @@ def get_model(
     is_altered = bool(options.wrappers or options.kwargs) or spec.env_function is not None
     assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
     if data is None:
-        return untrained_model(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
+        return model_for_env(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
     if spec.model is not None:
         return _given_model(spec, spec.model, data)
     assert spec.model_training is not None

@@ -141,7 +141,7 @@ def fit_model(
             cannot be written.
     """
     if content is None:
-        model = build_model(data, names, device, seed, settings, names[0])
+        model = model_for_data(data, names, device, seed, settings, names[0])
     else:
         model = model_of(content, file, device)
         check_model_of(model, file, data)
@@ -189,7 +189,7 @@ def find_or_train(
         UserError: the data are not suited to a model, or the folder cannot be written.
     """
     folder, wanted = models_folder(), hash_data(data)
-    new = build_model(data, names, device, seed, settings, env)
+    new = model_for_data(data, names, device, seed, settings, env)
     asked = specification(new)["arguments"]
     own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
 
@@ -317,11 +317,11 @@ def fingerprint(model: DynamicsModel) -> str:
     return found.hexdigest()[:16]
 
 
-def untrained_model(
+def model_for_env(
     settings: Mapping[str, Any], names: list[str], observations: spaces.Box, actions: spaces.Box,
     device: torch.device, seed: int, is_altered: bool,
 ) -> DynamicsModel:  # fmt: skip
-    """Return a model for an environment, which a run will train; see `build_model` for the arguments.
+    """Return a model for an environment, which a run will train; see `model_for_data` for the arguments.
 
     If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
 
@@ -362,7 +362,7 @@ def check_vectors(shape: tuple[int, ...], dtype: Any, name: str) -> None:
         )
 
 
-def build_model(
+def model_for_data(
     data: OfflineDataset, names: list[str], device: torch.device, seed: int, settings: Mapping[str, Any], env: str = ""
 ) -> DynamicsModel:
     """Build an untrained model for recorded data, and decide how imagined episodes terminate.

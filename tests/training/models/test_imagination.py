@@ -24,7 +24,7 @@ from offpcc.data.offline import read
 from offpcc.networks import Recurrent
 from offpcc.training import build
 from offpcc.training.checkpoint import Checkpoints
-from offpcc.training.models.files import build_model, load_model
+from offpcc.training.models.files import load_model, model_for_data
 from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.models.training import ModelFit, ModelTraining
 from offpcc.training.models.tuned_rollouts import KINDS, TASKS, TUNED, tuned_pair
@@ -556,9 +556,9 @@ def test_a_rule_that_recorded_episodes_contradict_is_not_used(height, is_used):
     settings = {"hidden_dims": (4,), "num_members": 1, "num_elites": 1}
     given = ["Hopper-v4"], torch.device("cpu"), 0
     with contextlib.nullcontext() if is_used else pytest.warns(DataWarning, match="100% of the steps .* Hopper-v4"):
-        model = build_model(data, *given, settings)
+        model = model_for_data(data, *given, settings)
     assert (model.rule is not None) == is_used
-    assert build_model(data, *given, {**settings, "termination": "known"}).rule is not None
+    assert model_for_data(data, *given, {**settings, "termination": "known"}).rule is not None
 
 
 def test_an_environment_of_a_function_may_not_have_the_rule_of_its_name():

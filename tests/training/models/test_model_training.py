@@ -20,7 +20,7 @@ from offpcc.launch import main
 from offpcc.networks.gaussian_ensemble import MANY_ROWS
 from offpcc.training.analysis.run_statistics import rank_correlation
 from offpcc.training.models import quality as model_quality_module
-from offpcc.training.models.files import announce, build_model, load_model, model_of, read_model, save_model
+from offpcc.training.models.files import announce, load_model, model_for_data, model_of, read_model, save_model
 from offpcc.training.models.quality import format_quality, model_quality
 from offpcc.training.models.training import ModelFit, ModelTraining, Transitions, describe_terminations
 from offpcc.utils import signals
@@ -58,7 +58,7 @@ def linear_data(num_episodes=20, length=50, noise=0.1, seed=0, terminates_at=Non
 
 def small(data, training=None, names=(), seed=0, **settings):
     settings = {"hidden_dims": (32, 32), "num_members": 3, "num_elites": 2, **settings}
-    model = build_model(data, list(names), CPU, 0, settings)
+    model = model_for_data(data, list(names), CPU, 0, settings)
     return ModelFit(model, data.rows, ModelTraining(**{"max_epochs": 3, **(training or {})}), seed)
 
 
