@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -81,19 +80,9 @@ class MixedBuffer:
                 part.update_priorities(own, td_error[start : start + rows, :steps])
             start += rows
 
-    def push(
-        self,
-        observation: np.ndarray,
-        action: np.ndarray,
-        reward: float,
-        next_observation: np.ndarray,
-        terminated: bool,
-        truncated: bool,
-        env: int = 0,
-        is_first: bool = False,
-    ) -> None:
+    def push(self, *transition: Any, **options: Any) -> None:
         """Store a new transition; see `ReplayBuffer.push`."""
-        self.receiver.push(observation, action, reward, next_observation, terminated, truncated, env, is_first)
+        self.receiver.push(*transition, **options)
 
     def drop(self, env: int) -> None:
         """See `Store.drop`."""
