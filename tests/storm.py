@@ -16,7 +16,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import h5py
 import imageio.v2 as imageio
@@ -49,6 +49,8 @@ RECORDED = (
     "train.num_epochs=10",
     "train.num_test_episodes_per_epoch=1",
 )
+Process = Any  # a subprocess.Popen, or what can be used as one
+Start = Callable[[list[str]], Process]  # starts the command line with these words
 BETWEEN_EPOCHS, WITHIN_EPOCHS = "Checkpoints.every=1", "Checkpoints.every_steps=23"
 LONGEST_RUN = 300  # seconds, after which something hangs
 
@@ -71,10 +73,11 @@ class Kind:
     work: float = 0.0  # until it ends
 
     def command(self, folder: Path, data: Path, *extra: str) -> list[str]:
+        """Words of the command line."""
         words = [word.format(data=data, out=folder) for word in self.words]
         bindings = ["--gin", *self.bindings] if self.bindings else []
         results = [] if words[0] == "collect" else ["--results", str(folder / "results")]
-        return [*LAUNCH, *words, *results, *bindings, *extra]
+        return [*words, *results, *bindings, *extra]
 
 
 def online(
@@ -123,25 +126,28 @@ def kinds() -> list[Kind]:
     ]
 
 
-def storm(chosen: list[Kind], kills: int, seconds: float, seed: int, place: Path) -> bool:
+def storm(chosen: list[Kind], kills: int, seconds: float, seed: int, place: Path, start: Start) -> bool:
     """Kill runs of each kind in turns; whether all came to the same."""
     chance, data = random.Random(seed), place / "swings.hdf5"
     if any("{data}" in kind.words for kind in chosen):
         words = ("collect", "--env", "pendulum-v0", "--actor", "random", "--steps", "1000", "--out", str(data))
-        finish([*LAUNCH, *words], data.parent)
+        finish(start([*words]), data.parent)
     for kind in chosen:
         folder = place / kind.name / "whole"
-        kind.begins, kind.work = finish(kind.command(folder, data), folder)
+        kind.begins, kind.work = finish(start(kind.command(folder, data)), folder)
     left, deadline = kills, time.monotonic() + seconds
     while left > 0 and time.monotonic() < deadline:
         for kind in chosen:
             if left > 0:
-                left -= one_round(kind, min(left, -(-kills // len(chosen))), chance, place / kind.name, data, deadline)
+                most = min(left, -(-kills // len(chosen)))
+                left -= one_round(kind, most, chance, place / kind.name, data, deadline, start)
                 print(f"{kills - left} of {kills} kills, {kind.name}: {kind.faults or 'equal'}", flush=True)
     return not any(kind.faults for kind in chosen)
 
 
-def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: Path, deadline: float) -> int:
+def one_round(
+    kind: Kind, kills: int, chance: random.Random, place: Path, data: Path, deadline: float, start: Start
+) -> int:
     """Run a kind to its end, killed at most so many times; how often it was."""
     folder, done, options = place / "killed", 0, []
     shutil.rmtree(folder, ignore_errors=True)
@@ -165,7 +171,7 @@ def one_round(kind: Kind, kills: int, chance: random.Random, place: Path, data: 
     return done
 
 
-def kill(process: subprocess.Popen[str], kind: Kind, chance: random.Random, folder: Path) -> bool:
+def kill(process: Process, kind: Kind, chance: random.Random, folder: Path) -> bool:
     """Kill a process at a random instant, or while it writes a file; whether it still ran."""
     aims, since = kind.kills % 2 == 1, kind.begins if kind.kills % 4 else 0.2 * kind.work
     instant = since + chance.uniform(0.0, 0.5 if aims else 0.75) * (kind.work - since)
@@ -191,7 +197,7 @@ def is_amid_an_epoch(told: str, kind: Kind) -> bool:
     return bool(place and steps) and int(place[1]) * int(steps[1]) < int(place[2].replace(",", ""))
 
 
-def work(process: subprocess.Popen[str]) -> float:
+def work(process: Process) -> float:
     """Seconds of the CPU's so far: unlike those of a clock, they pass no faster where others keep the machine busy."""
     try:
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -208,24 +214,29 @@ def being_written(folder: Path) -> Iterator[Path]:
                 yield Path(here, name)
 
 
-def start(command: list[str]) -> subprocess.Popen[str]:
+def start(words: list[str]) -> Process:
+    """Start the command line."""
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env={**os.environ, **settings}, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        [*LAUNCH, *words], env={**os.environ, **settings}, cwd=ROOT, stdout=pipe, stderr=pipe, text=True
+    )
 
 
-def finish(command: list[str], folder: Path) -> tuple[float, float]:
-    """Run a command undisturbed; the seconds of the CPU's until its folder holds a file, and until its end."""
-    before, begins = resource.getrusage(resource.RUSAGE_CHILDREN), 0.0
-    process = start(command)
-    while process.poll() is None and not any(files for _, _, files in os.walk(folder)):
-        begins = work(process)
-        time.sleep(0.01)
-    told, errors = process.communicate(timeout=LONGEST_RUN)
+def finish(process: Process, folder: Path) -> tuple[float, float]:
+    """Wait for a process undisturbed; the seconds of the CPU's until its folder holds a file, and until its end."""
+    begins = ends = 0.0
+    while True:
+        try:
+            told, errors = process.communicate(timeout=0.01)
+            break
+        except subprocess.TimeoutExpired:
+            ends = work(process)
+            if not any(files for _, _, files in os.walk(folder)):
+                begins = ends
     if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed: {told[-500:]}{errors[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return begins, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        raise RuntimeError(f"an undisturbed run failed: {told[-500:]}{errors[-2000:]}")
+    return begins, ends
 
 
 # What is there --------------------------------------------------------------------------------------------------------
@@ -318,7 +329,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [kind for kind in kinds() if not options.kinds or kind.name in options.kinds]
     with tempfile.TemporaryDirectory(prefix="storm_") as place:
-        is_calm = storm(chosen, options.kills, 60.0 * options.minutes, options.seed, Path(place))
+        is_calm = storm(chosen, options.kills, 60.0 * options.minutes, options.seed, Path(place), start)
         print(table(chosen), *(fault for kind in chosen for fault in kind.faults), sep="\n")
         if not is_calm:
             shutil.copytree(place, kept := f"{place}_kept")

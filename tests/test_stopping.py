@@ -7,8 +7,6 @@ import pkgutil
 import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -257,15 +255,15 @@ def test_handlers_are_put_back(quick, stop_at):
 # As processes ---------------------------------------------------------------------------------------------------------
 
 
-def start(*words, config="test/template_short.gin", bindings=(), **environment):
+@pytest.fixture
+def start(forks):
     """Start the command line in a process group of its own."""
-    arguments = [*words, *(["--config", config] if config else []), *(["--gin", *bindings] if bindings else [])]
-    return subprocess.Popen(
-        [sys.executable, str(LAUNCH), *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        preexec_fn=lambda: (os.setpgid(0, 0), signal.signal(signal.SIGINT, signal.default_int_handler)),
-    )  # fmt: skip
+
+    def begin(*words, config="test/template_short.gin", bindings=(), **environment):
+        arguments = [*words, *(["--config", config] if config else []), *(["--gin", *bindings] if bindings else [])]
+        return forks.start_command(arguments, Path.cwd(), {**os.environ, **environment})
+
+    return begin
 
 
 def wait_for(condition, process):
@@ -284,7 +282,7 @@ LONG = (*merged(*QUICK), "train.num_epochs=1_000", "Checkpoints.every=1_000")
 
 
 @pytest.mark.slow
-def test_a_whole_process_group_is_interrupted(tmp_path):
+def test_a_whole_process_group_is_interrupted(tmp_path, start):
     """As by Ctrl-C: workers and Weights & Biases get the signal, too."""
     bindings = [*LONG, "environments.num_envs=2", "environments.worker_processes=True"]
     tracking = {"OFFPCC_WANDB_PROJECT": "test", "WANDB_MODE": "offline"}
@@ -309,7 +307,7 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
     ("first", "then"),
     [(signal.SIGINT, signal.SIGINT), (signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)],
 )
-def test_a_second_interrupt_ends_at_once(first, then, tmp_path):
+def test_a_second_interrupt_ends_at_once(first, then, tmp_path, start):
     """An environment that does not come back is left behind; a second SIGTERM is the machine's impatience."""
     (tmp_path / "stuck.py").write_text(STUCK)
     process = start(
@@ -363,7 +361,7 @@ def caught_by(process):
 
 
 @pytest.mark.slow
-def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path):
+def test_showing_measuring_and_recording_stop_without_a_traceback(quick, tmp_path, start):
     assert quick("sac")[0] == 0
     folder, data = run_folder(tmp_path), tmp_path / "data.hdf5"
     name = ("--env", "pendulum-p-v0", "--algo", "sac", "--results", tmp_path / "results")

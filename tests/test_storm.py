@@ -6,13 +6,19 @@ import signal
 
 import pytest
 import soak
-from storm import kinds, storm, table
+from conftest import merged
+from storm import ROOT, kinds, storm, table
 
 
 @pytest.mark.slow
-def test_ten_kills(tmp_path):
+def test_ten_kills(tmp_path, forks):
+    def start(words):
+        return forks.start_command(words, ROOT, {**os.environ, "PYTHONPATH": str(ROOT)})
+
     chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
-    assert storm(chosen, kills=10, seconds=300, seed=1, place=tmp_path), table(chosen)
+    for kind in chosen:
+        kind.bindings = tuple(merged(*kind.bindings, "train.num_epochs=6"))
+    assert storm(chosen, kills=10, seconds=300, seed=1, place=tmp_path, start=start), table(chosen)
     assert sum(kind.kills for kind in chosen) == 10, table(chosen)
     assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
     assert sum(kind.within for kind in chosen) > 0, "no run was gone on with amid an epoch"

@@ -22,20 +22,23 @@ SHORT = merged(*QUICK, "train.num_epochs=1", "train.num_test_episodes_per_epoch=
 BASE = ("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
 
 
-def start(tmp_path, *words, results="results"):
-    return subprocess.Popen(
-        [sys.executable, LAUNCH, *BASE, "--no_video", *map(str, words)], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=os.environ | {"OFFPCC_RESULTS": str(tmp_path / results), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+@pytest.fixture
+def start(tmp_path, forks):
+    """Start runs of the command line."""
+
+    def begin(*words, results="results"):
+        environment = os.environ | {"OFFPCC_RESULTS": str(tmp_path / results), "OMP_NUM_THREADS": "1"}
+        return forks.start_command((*BASE, "--no_video", *words), tmp_path, environment)
+
+    return begin
 
 
-def test_runs_at_a_time_are_those_one_after_another(tmp_path):
+def test_runs_at_a_time_are_those_one_after_another(tmp_path, start):
     ids = ("--run_id", 1, 2, 3)
-    together = start(tmp_path, *ids, "--jobs", 2, "--gin", *SHORT)
+    together = start(*ids, "--jobs", 2, "--gin", *SHORT)
     out, err = together.communicate(timeout=600)
     assert together.returncode == 0, err
-    one_by_one = start(tmp_path, *ids, "--gin", *SHORT, results="apart")
+    one_by_one = start(*ids, "--gin", *SHORT, results="apart")
     assert one_by_one.wait(600) == 0, one_by_one.communicate()[1]
     lines = [line for line in out.splitlines() if line]
     assert all(line.startswith(("run 1: ", "run 2: ", "run 3: ")) for line in lines)
@@ -49,10 +52,10 @@ def test_runs_at_a_time_are_those_one_after_another(tmp_path):
     assert rows(run_folder(tmp_path, run_id=1)) != rows(run_folder(tmp_path, run_id=2))
 
 
-def test_a_refused_run_does_not_stop_the_others(tmp_path):
+def test_a_refused_run_does_not_stop_the_others(tmp_path, start):
     run_folder(tmp_path, run_id=1).mkdir(parents=True)
     (run_folder(tmp_path, run_id=1) / "run.json").write_text('{"status": "finished"}')
-    process = start(tmp_path, "--run_id", 1, 2, "--jobs", 2, "--gin", *SHORT)
+    process = start("--run_id", 1, 2, "--jobs", 2, "--gin", *SHORT)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 2
     assert "run 1: offpcc: run 1 in" in err and "Traceback" not in err
@@ -61,9 +64,9 @@ def test_a_refused_run_does_not_stop_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends_all_runs_and_resume_goes_on(tmp_path, number):
+def test_a_signal_saves_and_ends_all_runs_and_resume_goes_on(tmp_path, number, start):
     long = merged(*SHORT, "train.num_epochs=2000")
-    process = start(tmp_path, "--run_id", 1, 2, 3, "--jobs", 2, "--gin", *long)
+    process = start("--run_id", 1, 2, 3, "--jobs", 2, "--gin", *long)
     tables = [run_folder(tmp_path, run_id=one) / "progress.csv" for one in (1, 2)]
     started = time.monotonic()
     while not all(table.exists() and len(table.read_text().splitlines()) > 2 for table in tables):
@@ -81,7 +84,7 @@ def test_a_signal_saves_and_ends_all_runs_and_resume_goes_on(tmp_path, number):
         assert json.loads((folder / "run.json").read_text())["status"] == "stopped"
         assert (folder / "checkpoint.pt").exists()
     done = len(tables[0].read_text().splitlines()) - 1
-    again = start(tmp_path, "--run_id", 1, "--resume", "--gin", *long)
+    again = start("--run_id", 1, "--resume", "--gin", *long)
     while len(tables[0].read_text().splitlines()) - 1 <= done + 1:
         assert again.poll() is None and time.monotonic() - started < 600
         time.sleep(0.1)
@@ -144,7 +147,12 @@ def test_a_number_of_jobs_is_above_0(launch, words):
 def test_runs_go_on_when_nobody_reads_their_output(words, tmp_path, monkeypatch):
     """As after `| head -1`, or in a terminal that was closed."""
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    process = start(tmp_path, "--run_id", 1, 2, *words, "--gin", *SHORT)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "results"))
+    given = [*BASE, "--no_video", "--run_id", "1", "2", *map(str, words), "--gin", *SHORT]
+    process = subprocess.Popen(
+        [sys.executable, LAUNCH, *given], cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     process.stdout.close()
     errors = process.stderr.read()
     assert process.wait(600) == 0, errors

@@ -3,8 +3,6 @@
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -118,11 +116,11 @@ def test_a_recipe_without_test_episodes_is_refused_before_its_training(launch, t
 def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypatch, forks):
     monkeypatch.chdir(tmp_path)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    options = {"env": {**os.environ, "PYTHONPATH": str(ROOT)}, "cwd": tmp_path}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
     def alone(*given):
         """In a process of its own: recordings name the simulators that a process has loaded."""
-        return forks.launch(given, tmp_path, options["env"])
+        return forks.launch(given, tmp_path, environment)
 
     code, told = alone(*command(whole, "--algo", algo, "--gin", "ActorCritic.gamma = 0.9"))
     assert code == 0, told
@@ -149,14 +147,13 @@ def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypat
     assert sorted(both.rewards) == sorted([*medium.rewards, *expert.rewards])
 
     again = command(killed, "--algo", algo, "--resume", "--gin", "ActorCritic.gamma = 0.9")
-    words = [sys.executable, "-m", "offpcc.launch", *map(str, again)]
     codes = []
     for wanted in ("run/actor_epoch_2.pt", "medium-replay.hdf5"):  # in training, and after it
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options) as process:
-            while process.poll() is None and not (killed / wanted).exists():
-                time.sleep(0.02)
-            process.send_signal(signal.SIGKILL)
-        codes.append(process.returncode)
+        process = forks.start_command(again, tmp_path, environment)
+        while process.poll() is None and not (killed / wanted).exists():
+            time.sleep(0.02)
+        process.kill()
+        codes.append(process.wait())
     assert codes[0] == -signal.SIGKILL, "no training was killed"
     assert codes[1] in (-signal.SIGKILL, 0)  # the end of it may come first
     code, told = alone(*again)

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -496,12 +495,15 @@ def test_the_runs_of_a_sweep_are_one_group(tmp_path, monkeypatch):
 # In processes ---------------------------------------------------------------------------------------------------------
 
 
-def start(tmp_path, *words):
-    return subprocess.Popen(
-        [sys.executable, LAUNCH, "sweep", "s.toml", *words], cwd=tmp_path, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True,
-        env=os.environ | {"OFFPCC_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+@pytest.fixture
+def start(tmp_path, forks):
+    """Start a sweep."""
+
+    def begin(*words):
+        environment = os.environ | {"OFFPCC_RESULTS": str(tmp_path / "results"), "OMP_NUM_THREADS": "1"}
+        return forks.start_command(["sweep", "s.toml", *words], tmp_path, environment, errors_apart=False)
+
+    return begin
 
 
 def wait_for_rows(tmp_path, process, number=3):
@@ -512,28 +514,27 @@ def wait_for_rows(tmp_path, process, number=3):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
+def test_a_killed_sweep_goes_on_where_it_stopped(here, tmp_path, start):
     long = TOP.replace("epochs = 2", "epochs = 6").replace("[1, 2]", "[1, 2, 3]")
     long += FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(long)
-    process = start(tmp_path, "--jobs", "2")
+    process = start("--jobs", "2")
     wait_for_rows(tmp_path, process)
     process.kill()
     process.communicate(timeout=300)  # its runs have ended, too
-    again = start(tmp_path, "--jobs", "2")
+    again = start("--jobs", "2")
     out, _ = again.communicate(timeout=600)
     assert again.returncode == 0, out
     assert "going on in" in "".join(file.read_text() for file in tmp_path.glob("results/s/*/*/*/*/output.txt"))
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
     assert sorted(found) == ["1", "2", "3"] and all(len(lines) == 7 for lines in found.values())
-    (tmp_path / "s.toml").write_text('name = "whole"\n' + long)
-    whole = start(tmp_path, "--jobs", "2")
-    assert whole.communicate(timeout=600) and whole.returncode == 0
+    code, _, err, _ = here('name = "whole"\n' + long)
+    assert code == 0, err
     assert found == {run.name: rows(run) for run in tmp_path.glob("results/whole/*/*/*/*") if run.name.isdecimal()}
 
 
 @pytest.mark.slow
-def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
+def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch, start):
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
@@ -545,15 +546,12 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
         lost = cluster.add_node(num_cpus=1)
-        process = start(tmp_path, "--address", cluster.address)
-        reader = threading.Thread(target=lambda: out.append(process.stdout.read()))
-        out = []
-        reader.start()
+        process = start("--address", cluster.address)
         wait_for_rows(tmp_path, process)
         cluster.add_node(num_cpus=1)
         cluster.remove_node(lost, allow_graceful=False)
-        assert process.wait(400) == 0, out
-        reader.join()
+        out, _ = process.communicate(timeout=400)
+        assert process.returncode == 0, out
     finally:
         cluster.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
@@ -563,9 +561,9 @@ def test_the_runs_of_a_lost_machine_go_on_on_another(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
+def test_a_signal_stops_a_sweep_that_goes_on(tmp_path, start):
     (tmp_path / "s.toml").write_text(TOP.replace("epochs = 2", "epochs = 12") + FIXED.replace("= 20", "= 250"))
-    process = start(tmp_path)
+    process = start()
     wait_for_rows(tmp_path, process)
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=300)
@@ -574,10 +572,10 @@ def test_a_signal_stops_a_sweep_that_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
+def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path, start):
     text = TOP.replace("epochs = 2", "epochs = 16") + FIXED.replace("= 20", "= 250")
     (tmp_path / "s.toml").write_text(f"{text}[stop]\nhours = 0.001\n")  # four seconds
-    process = start(tmp_path)
+    process = start()
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert (
@@ -587,7 +585,7 @@ def test_a_sweep_ends_after_its_hours_and_goes_on(tmp_path):
     assert json.loads((tmp_path / "results/s/failed.json").read_text()) == {}
     assert "finished" not in [row["status"] for row in table(tmp_path)]
     (tmp_path / "s.toml").write_text(text)
-    process = start(tmp_path)
+    process = start()
     assert process.wait(300) == 0
     assert table(tmp_path)[0]["status"] == "finished"
 
