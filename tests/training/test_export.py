@@ -83,6 +83,20 @@ def agent_of(env, algorithm, *bindings):
     return agent
 
 
+@pytest.fixture
+def unwritten(monkeypatch):
+    """Put the step itself in place of a program, which takes seconds: for tests of contracts and files alone."""
+
+    def write(step):
+        @torch.no_grad()
+        def run(arrays):
+            return [x.numpy() for x in step(*map(torch.from_numpy, arrays))]
+
+        return b"a program", run
+
+    monkeypatch.setitem(export_module.WRITERS, ".pt2", write)
+
+
 def play(session, contract, agent, observations, rewards):
     """The largest difference of actions over an episode; each side feeds its own state back."""
     shapes = {port["name"]: (port["shape"][1:], port["dtype"]) for port in contract["inputs"]}
@@ -156,6 +170,7 @@ def test_a_file_names_no_folder_of_this_machine(tmp_path, file):
     assert str(Path(torch.__file__).parent).encode() not in content
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_the_contract_tells_the_origin(tmp_path):
     agent = agent_of(Wide, "bc")
     run = {"env": "Wide-v0", "algo": "bc", "run_id": 3, "seed": 3, "git_commit": "0123", "command": ["offpcc"]}
@@ -189,6 +204,7 @@ def test_single_steps_may_differ_by_rounding(beside, steps, is_written):
             export_module._compare(step, agent, run)
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_another_actor_is_not_written(tmp_path, monkeypatch):
     agent = agent_of("pendulum-p-v0", "sac")
     stretch = export_module.ActorStep.forward
@@ -215,6 +231,7 @@ def test_wrong_sources_and_files(tmp_path, monkeypatch, source, file, message):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_other_files_beside_it_are_kept(tmp_path):
     agent = agent_of("pendulum-p-v0", "sac")
     (tmp_path / "run.json").write_text(told := '{"env": "pendulum-p-v0"}')
@@ -225,6 +242,7 @@ def test_other_files_beside_it_are_kept(tmp_path):
         offpcc.export(agent, tmp_path / "actor.pt2")
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_each_file_has_a_contract_of_its_own(tmp_path):
     agent = agent_of("pendulum-p-v0", "sac")
     (tmp_path / "actor.json").write_text(json.dumps({"sha256": "", "inputs": [], "outputs": [], "file": "actor.onnx"}))
@@ -235,6 +253,7 @@ def test_each_file_has_a_contract_of_its_own(tmp_path):
     assert json.loads((tmp_path / "actor.pt2.json").read_text())["file"] == "actor.pt2" == done.file.name
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_the_control_rate_is_that_of_the_agents_actions(tmp_path):
     """A wrapper that repeats actions makes it lower than the simulator's."""
     agent = agent_of("pendulum-v0", "sac")
@@ -328,6 +347,7 @@ class Told(Mixed):
                                      spaces.Box(-1.0, 1.0, (2,), np.float32)})  # fmt: skip
 
 
+@pytest.mark.usefixtures("unwritten")
 def test_the_contract_has_no_state_for_critics(tmp_path):
     agent = agent_of(Told, "sac", 'make.state = "truth"')
     contract = offpcc.export(agent, tmp_path / "actor.pt2", env=offpcc.make(Told, state="truth")).contract
@@ -438,6 +458,7 @@ def test_the_example_in_cpp_passes_the_state_on_and_resets_it(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unwritten")
 def test_an_environment_that_is_not_there(run, capfd):
     (run / "run.json").write_text(json.dumps({"env": "gone:gone-v0"}))
     assert main(["export", str(run), "--out", str(run / "other.pt2")]) == 0
