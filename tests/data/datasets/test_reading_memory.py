@@ -1,8 +1,7 @@
 """Memory that learning from a data set takes: no more than is free, nor than the stated multiple of its file."""
 
 import json
-import subprocess
-import sys
+import os
 
 import h5py
 import numpy as np
@@ -119,7 +118,7 @@ USES = [(name, "cbc" if name == "images" else "bc") for name in CASES] + [(name,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name, use", USES)
-def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name, use):
+def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name, use, forks):
     """By an agent that learns from the data, and by the data check."""
     path, small = (tmp_path / f"{size}{'.npz' if name == 'npz' else '.hdf5'}" for size in ("large", "small"))
     write(path, name)
@@ -129,10 +128,10 @@ def test_reading_takes_no_more_than_is_free_and_than_is_stated(tmp_path, name, u
     tried = (0.5, 2, 6) if name == "d3rlpy" else (0.5, 1, 1.5, 2, 3, 4, 6, 8, 12)  # which has many small arrays
     limits = [int(times * size) for times in tried if times < most]
     limits.append(most * size + ALWAYS)
-    words = [sys.executable, "-c", CODE, str(path), use, json.dumps(limits), str(small)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    outcomes = json.loads(done.stdout)
+    words = ["-c", str(path), use, json.dumps(limits), str(small)]
+    code, told = forks.run(f"import sys\nsys.argv = {words}\n{CODE}", tmp_path, {**os.environ})
+    assert code == 0, told
+    outcomes = json.loads(told.splitlines()[-1])
     assert not outcomes[0][0] and outcomes[-1][0]
     for limit, (_, peak) in zip(limits, outcomes, strict=False):
         assert peak <= limit + SLACK
