@@ -921,6 +921,14 @@ def test_an_agent_acts_in_several_environments():
     ):
         agent.act(seen[0])
     agent.reset()
+    for rows in (1, 3):
+        batch = {key: np.stack([one[key] for one in seen[:rows]]) for key in seen[0]}
+        with pytest.raises(
+            ValueError, match=rf"wrong observation: .*; for {rows} environments?, call reset\(num_envs={rows}\) first"
+        ):
+            agent.act(batch)
+    with pytest.raises(ValueError, match=r"act got a wrong observation: .* is missing$"):
+        agent.act({})
     with pytest.raises(UserError, match=r"observations of shape \(3,\) and 1 .* trained with observations mirrored"):
         offpcc.evaluate(agent, "pendulum-v0", episodes=1)
     with pytest.raises(ValueError, match="act got a wrong observation: 'camera' is missing"):

@@ -24,8 +24,9 @@ from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
 from offpcc.utils.rng import GLOBAL_LOCK
-from offpcc.utils.spaces import action_size
+from offpcc.utils.spaces import action_size, entries_of
 from offpcc.utils.tensor_files import read_tensors, write_tensors
+from offpcc.utils.words import counted
 
 OF_TUPLES = (
     "; a Tuple is read as one vector, as environments of offpcc.make show it: gymnasium.spaces.flatten(space, it)"
@@ -159,10 +160,14 @@ class Agent:
                 observation = packed.pack(observation, () if self._num_envs is None else (self._num_envs,))
             except ValueError as error:
                 remedy = ""
-                if self._num_envs is not None:
-                    with suppress(ValueError):
+                with suppress(ValueError, IndexError, StopIteration):
+                    if self._num_envs is not None:
                         packed.pack(observation, ())
                         remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
+                    else:
+                        num = np.shape(next(value for _, value in entries_of(observation)))[0]
+                        packed.pack(observation, (max(num, 1),))  # no rows fit no agent
+                        remedy = f"; for {counted(num, 'environment')}, call reset(num_envs={num}) first"
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
         is_tuple = isinstance(observation, tuple)
         try:
@@ -234,7 +239,7 @@ class Agent:
             if orders:
                 remedy = f"its axes are in another order; give observation.transpose{orders[0]}"
         if observation.shape[1:] == one and len(observation):
-            remedy = f"for {len(observation)} environments, call reset(num_envs={len(observation)}) first"
+            remedy = f"for {counted(len(observation), 'environment')}, call reset(num_envs={len(observation)}) first"
         elif self._num_envs is not None:
             remedy = f"give those of {self._num_envs} environments" + (
                 ", or call reset() for one" if observation.shape == one else ""
