@@ -265,7 +265,7 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     needs_memory = is_partial if actor is None else not actor.memoryless
     space = env.observation_space
     sees_images = has_images(space.unpacked_shape if isinstance(space, PackedDict) else space.shape or ())
-    algorithm, config = "iql", "offline_quickstart"
+    algorithm, config = "iql", "defaults/recorded" if sees_images else "offline_quickstart"
     if isinstance(env.action_space, OneHot):
         is_atari = space.shape == ATARI_STACK
         algorithm, config = "dcql", "discrete/atari_dcql" if is_atari else "discrete/cartpole_data"

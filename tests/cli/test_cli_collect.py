@@ -101,7 +101,7 @@ def test_the_next_command_has_the_wrappers_of_the_run(here, capsys):
     [
         (None, "pendulum-v0", "iql", "offline_quickstart"),
         (None, ENV, "riql", "offline_quickstart"),
-        (None, "pendulum-img-v0", "criql", "offline_quickstart"),
+        (None, "pendulum-img-v0", "criql", "defaults/recorded"),
         ("td3", ENV, "iql", "offline_quickstart"),
         ("rtd3", "pendulum-v0", "riql", "offline_quickstart"),
         (None, "cartpole-v0", "dcql", "discrete/cartpole_data"),
