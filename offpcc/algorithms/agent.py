@@ -156,17 +156,18 @@ class Agent:
                 raise ValueError(
                     f"act got a Dict observation, but this agent needs arrays of shape {self.algorithm.space_shape}"
                 )
+            by_key: Mapping[str, Any] = observation
             try:
-                observation = packed.pack(observation, () if self._num_envs is None else (self._num_envs,))
+                observation = packed.pack(by_key, () if self._num_envs is None else (self._num_envs,))
             except ValueError as error:
                 remedy = ""
                 with suppress(ValueError, IndexError, StopIteration):
                     if self._num_envs is not None:
-                        packed.pack(observation, ())
+                        packed.pack(by_key, ())
                         remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
                     else:
-                        num = np.shape(next(value for _, value in entries_of(observation)))[0]
-                        packed.pack(observation, (max(num, 1),))  # no rows fit no agent
+                        num = np.shape(next(value for _, value in entries_of(by_key)))[0]
+                        packed.pack(by_key, (max(num, 1),))  # no rows fit no agent
                         remedy = f"; for {counted(num, 'environment')}, call reset(num_envs={num}) first"
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
         is_tuple = isinstance(observation, tuple)

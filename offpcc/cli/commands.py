@@ -46,7 +46,7 @@ from offpcc.training.evaluation import (
     overview,
 )
 from offpcc.training.export import export
-from offpcc.training.interaction import EpisodeResult, episode_options
+from offpcc.training.interaction import EpisodeResult, episode_options, success_rate
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, progress_bar, return_decimals
 from offpcc.training.models.files import load_model
@@ -243,13 +243,20 @@ def run_plot(
 
 
 def run_report(
-    folder: Sequence[Path], out: Path, baseline: str | None, normalise: str | None, test: str, track: bool = False
+    folder: Sequence[Path],
+    out: Path,
+    baseline: str | None,
+    normalise: str | None,
+    test: str,
+    metric: str,
+    track: bool = False,
 ) -> int:
     """Write a table, a figure and a JSON file that compare runs, and print the table; log them with `track`."""
     files = files_of_report(out, "--out")  # before they are there
     if track:
         check_installed()
-    values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, announce=print)
+    what: dict[str, Any] = {"baseline": baseline, "normalise": normalise, "test": test, "metric": metric}
+    values = report_runs(folder, out, **what, announce=print)
     if track:
         with report_errors("Weights & Biases"):
             upload_report(values, files, print)
@@ -386,8 +393,10 @@ def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int
     except signals.Interrupted as stop:
         if results:
             score = "" if scored is None else format_score(scored, float(np.mean([one[0] for one in results])))
-            print(f"episodes: {len(results)}{score}")
-            for name, values in zip(("return", "length"), zip(*results, strict=True), strict=True):
+            rate = success_rate(results)
+            success = "" if rate is None else f"; success rate {rate:.2f}"
+            print(f"episodes: {len(results)}{success}{score}")
+            for name, values in zip(("return", "length"), zip(*(one[:2] for one in results), strict=True), strict=True):
                 figures = {"mean": np.mean(values), "s.d.": np.std(values), "min": min(values), "max": max(values)}
                 decimals = return_decimals(float(np.mean(values))) if name == "return" else 1
                 print(f"{name}: {', '.join(f'{what} {figure:.{decimals}f}' for what, figure in figures.items())}")
@@ -489,6 +498,7 @@ def summarize_evaluation(
         "mean": float(returns.mean()),
         "std": float(returns.std()),
         "interval": interval,
+        "success_rate": success_rate(results),
         "seeds": list(seeds),
         "returns": returns.tolist(),
         "lengths": [int(result.length) for result in results],

@@ -396,7 +396,7 @@ TAKES = {  # the options of each command
     "evaluate": "folder --episodes --env --seed --num_envs --forever --render --json --from_data --fqe_updates "
     "--fqe_gamma --fqe_seed --config --gin --import --device --threads",
     "plot": "folder --output --metric --grid --final --average",
-    "report": "folder --out --baseline --normalise --test --track",
+    "report": "folder --out --baseline --normalise --test --metric --track",
     "board": "folder --port",
     "params": "name --json --import",
     "envs": "text",
@@ -465,6 +465,10 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "metavar": "NAME|FOLDER",
         "help": "Write NAME.md, NAME.tex (tables), NAME.png and NAME.json, or report.md and so on into a folder that "
         "exists. The default is report.",
+    },
+    "report --metric": {
+        "help": "Compare this column of progress.csv, of which more is "
+        "better, such as test/success_rate. The default is test/return."
     },
     "report --track": {"help": "Also log the table, the figure and the JSON file to Weights & Biases, as one run."},
     "board folder": {"nargs": "+", "help": "Show the runs in these folders: of runs, algorithms or environments."},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from offpcc.envs.vector.base import MakeEnv
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels, name_of
 from offpcc.envs.wrappers import raw_actions
-from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless
+from offpcc.training.interaction import EpisodeResult, Interaction, refuse_endless, success_rate
 from offpcc.training.loggers.console import format_return, return_decimals
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, warn_of_data
@@ -90,18 +90,28 @@ def run_episodes(
         for i, (env, episode) in enumerate(zip(envs, episodes, strict=True)):
             if episode is None:
                 continue
-            observation, reward, terminated, truncated, _ = env.step(actions[i].reshape(shape))
+            observation, reward, terminated, truncated, info = env.step(actions[i].reshape(shape))
             observe(i, observation)
             rewards[i], returns[i], lengths[i] = reward, returns[i] + float(reward), lengths[i] + 1
             if not (terminated or truncated):
                 refuse_endless(functools.partial(name_of, env), lengths[i], longest_episode)
                 continue
-            results[episode] = EpisodeResult(returns[i], lengths[i])
+            results[episode] = EpisodeResult(returns[i], lengths[i], _success(info))
             episodes[i] = next(waiting, None)
             if (following := episodes[i]) is not None:
                 observe(i, env.reset(seed=seeds[following])[0])
                 actions[i], rewards[i], is_first[i], returns[i], lengths[i] = 0.0, 0.0, 1.0, 0.0, 0
     return [results[number] for number in range(len(seeds))]
+
+
+def _success(info: Mapping[str, Any]) -> float | None:
+    """Return whether an episode was a success, by the name of stable-baselines3 and Gymnasium-Robotics or Meta-World's.
+
+    None if the environment does not tell it.
+    """
+    told = info.get("is_success", info.get("success"))
+    is_number = isinstance(told, bool | int | float | np.generic | np.ndarray) and np.size(told) == 1
+    return float(np.asarray(told).item()) if is_number else None
 
 
 class Evaluation:
@@ -334,13 +344,22 @@ def changes_rewards(env: gymnasium.Env[Any, Any], options: EnvOptions) -> bool:
     return is_wrapped or bool({*(options.kwargs or ())} - OF_RENDERING)
 
 
-def overview(results: list[EpisodeResult], env: str | None = None) -> str:
+def overview(results: Sequence[EpisodeResult], env: str | None = None) -> str:
     """Return mean and spread of the results as one line of text, with D4RL's score if `env` has one."""
-    returns = np.array([result.episode_return for result in results])
-    lengths = np.mean([result.length for result in results])
-    score = "" if env is None else format_score(env, float(returns.mean()))
-    decimals = return_decimals(returns.mean())
-    figures = {"mean": returns.mean(), "s.d.": returns.std(), "median": np.median(returns)}
-    figures |= {"min": returns.min(), "max": returns.max()}
+    returns, lengths, _ = zip(*results, strict=True)
+    return overview_of(returns, lengths, success_rate(results), env)
+
+
+def overview_of(
+    returns: Sequence[float] | np.ndarray, lengths: Sequence[float] | np.ndarray, rate: float | None, env: str | None
+) -> str:
+    """Do what `overview` does, from returns, lengths and the rate of successes."""
+    mean = float(np.mean(returns))
+    score = "" if env is None else format_score(env, mean)
+    decimals = return_decimals(mean)
+    figures = {"mean": mean, "s.d.": np.std(returns), "median": np.median(returns)}
+    figures |= {"min": np.min(returns), "max": np.max(returns)}
     text = ", ".join(f"{name} {figure:.{decimals}f}" for name, figure in figures.items())
-    return f"return over {counted(len(results), 'episode')}: {text}; mean length {lengths:.0f}{score}"
+    success = "" if rate is None else f"; success rate {rate:.2f}"
+    played = counted(len(returns), "episode")
+    return f"return over {played}: {text}; mean length {np.mean(lengths):.0f}{success}{score}"

@@ -1,6 +1,6 @@
 """The loop that steps an agent in its environments and stores the transitions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gin
@@ -32,10 +32,17 @@ def episode_options(*, longest: PositiveInteger = LONGEST_EPISODE) -> int:
 
 
 class EpisodeResult(NamedTuple):
-    """Return and length of an episode."""
+    """Return and length of an episode, and whether it was a success."""
 
     episode_return: float  # sum of rewards, undiscounted
     length: int  # environment steps
+    success: float | None = None  # of a test, 1 or 0: ``is_success``, else ``success``, in the last step's ``info``
+
+
+def success_rate(results: Sequence[EpisodeResult]) -> float | None:
+    """Return the share of episodes that were a success; None if none of them tells it."""
+    told = [result.success for result in results if result.success is not None]
+    return float(np.mean(told)) if told else None
 
 
 class Interaction:

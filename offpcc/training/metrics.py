@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from offpcc.core import Stats
-from offpcc.training.interaction import EpisodeResult
+from offpcc.training.interaction import EpisodeResult, success_rate
 from offpcc.training.loggers import Logger, Progress, report_errors
 from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError, print_to_stderr
@@ -22,6 +22,7 @@ WINDOW, FEWEST = 30.0, 5  # seconds, and entries, in the window for the rate
 EXPLORING = "exploring at random"
 K = TypeVar("K")
 SWITCH = ("switch_step", "switch_epoch")  # fields of `Loop`
+SUCCESS_RATE = "test/success_rate"
 SKIPPED = "skipped"  # name of the statistic that is 1 for a skipped update
 
 
@@ -204,9 +205,13 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
 
 
 def columns(
-    stat_names: Iterable[str], scored: bool = False, dropping: bool = False, goes_online: bool = False
+    stat_names: Iterable[str],
+    scored: bool = False,
+    dropping: bool = False,
+    goes_online: bool = False,
+    succeeds: bool = False,
 ) -> list[str]:
-    """Return the columns of a run's table, which are fixed before the run starts.
+    """Return the columns of a run's table. All but the rate of successes are known before the run starts.
 
     Args:
         stat_names: names of the statistics of an update.
@@ -214,6 +219,7 @@ def columns(
         dropping: whether episodes may be lost.
         goes_online: whether learning goes on in an environment. ``env_step`` is then the number of steps since the
             switch, and empty before it.
+        succeeds: whether test episodes tell that they were a success.
     """
     return [
         *(
@@ -226,6 +232,7 @@ def columns(
             *(("train/dropped_episodes",) if dropping else ()),
         ),
         *("test/return", "test/return_std", *(("test/normalized_score",) if scored else ()), "test/length"),
+        *((SUCCESS_RATE,) if succeeds else ()),
         *(f"update/{name}" for name in stat_names),
         *("time/hours", "time/steps_per_second"),
     ]
@@ -234,9 +241,10 @@ def columns(
 def summarize_episodes(
     kind: str, results: Sequence[EpisodeResult], references: tuple[float, float] | None = None
 ) -> dict[str, float | None]:
-    """Return mean return and mean length of episodes; for tests also the standard deviation and the normalised score.
+    """Return mean return and mean length of episodes; for tests also standard deviation, score and rate of successes.
 
-    The score is 100 (R - R_0) / (R_100 - R_0), with the `references` R_0 and R_100 (Fu et al. 2020, arXiv:2004.07219).
+    The normalised score is 100 (R - R_0) / (R_100 - R_0), with the `references` R_0 and R_100 (Fu et al. 2020,
+    arXiv:2004.07219).
     """
     if not results:
         return {}
@@ -247,6 +255,8 @@ def summarize_episodes(
     }
     if kind == "test":
         row["test/return_std"] = float(np.std(returns))
+        if (rate := success_rate(results)) is not None:
+            row[SUCCESS_RATE] = rate
         if references is not None:
             lowest, highest = references
             row["test/normalized_score"] = 100.0 * (float(np.mean(returns)) - lowest) / (highest - lowest)

@@ -59,8 +59,8 @@ from offpcc.training.analysis.report_figure import draw_report
 from offpcc.training.analysis.run_statistics import mean_interval
 from offpcc.training.analysis.run_tables import Curve, Summary, curve_of, find_runs, read_progress
 from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
-from offpcc.training.evaluation import evaluate_actor, open_environment, overview
-from offpcc.training.interaction import EpisodeResult, Interaction, episode_options
+from offpcc.training.evaluation import evaluate_actor, open_environment, overview_of
+from offpcc.training.interaction import EpisodeResult, Interaction, episode_options, success_rate
 from offpcc.training.models.files import fit_model, load_model, unfinished_model
 from offpcc.training.models.quality import Quality, model_quality
 from offpcc.training.models.training import ModelTraining
@@ -86,16 +86,19 @@ class EvaluationResult:
     Attributes:
         returns: (E,), undiscounted.
         lengths: (E,), environment steps.
+        success_rate: the share of episodes whose last ``info`` has a true ``is_success`` (or ``success``); None if none
+            has this entry.
     """
 
     returns: np.ndarray
     lengths: np.ndarray
+    success_rate: float | None = None
 
     @classmethod
     def of(cls, results: Sequence[EpisodeResult]) -> EvaluationResult:
         """Return the result of these episodes."""
-        returns, lengths = zip(*results, strict=True)
-        return cls(np.array(returns), np.array(lengths))
+        returns, lengths, _ = zip(*results, strict=True)
+        return cls(np.array(returns), np.array(lengths), success_rate(results))
 
     @property
     def mean(self) -> float:
@@ -116,7 +119,7 @@ class EvaluationResult:
         return mean_interval(self.returns)
 
     def __str__(self) -> str:
-        return overview([EpisodeResult(*pair) for pair in zip(self.returns, self.lengths, strict=True)])
+        return overview_of(self.returns, self.lengths, self.success_rate, None)
 
 
 @dataclass(frozen=True)
@@ -702,6 +705,7 @@ def report(
     baseline: str | None = None,
     normalise: str | Path | Mapping[str, Sequence[float]] | None = None,
     test: Test = "last",
+    metric: str = "test/return",
     announce: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Compare runs over seeds, algorithms and tasks, as ``offpcc report`` does, and return all values.
@@ -718,6 +722,7 @@ def report(
             need it to be aggregated. None for returns.
         test: "last" for the last test of each run that all runs of its algorithm have, "best" for its best test up to
             there, which is too optimistic.
+        metric: the column of `progress.csv`, of which more is better, such as ``test/success_rate``.
         announce: called with the table.
 
     Returns:
@@ -732,7 +737,7 @@ def report(
     paths = [as_path(one, "folders") for one in given]
     files = None if out is None else files_of_report(as_path(out, "out"), "out")
     with for_python():
-        found = make_report(paths, baseline=baseline, normalise=normalise, test=test)
+        found = make_report(paths, baseline=baseline, normalise=normalise, test=test, metric=metric)
     table, values = found.as_markdown(), found.as_plain_data()
     if files is not None:
         with explain_picture_errors(files[".png"], "out", "report"):

@@ -29,6 +29,7 @@ from offpcc.training.loggers import Logger, Loggers
 from offpcc.training.metrics import (
     EXPLORING,
     SKIPPED,
+    SUCCESS_RATE,
     Clock,
     Loop,
     columns,
@@ -190,8 +191,8 @@ def train(
         }
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
-        names = columns_of(algorithm, tests, interaction, goes_online=loop.switch_step is not None)
-        names += called.columns
+        succeeds = SUCCESS_RATE in values or any(SUCCESS_RATE in earlier for earlier in loop.rows)
+        names = columns_of(algorithm, tests, interaction, loop.switch_step is not None, succeeds) + called.columns
         row: dict[str, float | None] = {name: values.get(name) for name in names}
         report_unnamed_stats(algorithm, [name for name in values if name not in {*names, *told}])
         told.update(values)
@@ -325,12 +326,17 @@ def planned_updates(
 
 
 def columns_of(
-    algorithm: Algorithm, tests: Evaluation | None, interaction: Interaction | None = None, goes_online: bool = False
+    algorithm: Algorithm,
+    tests: Evaluation | None,
+    interaction: Interaction | None = None,
+    goes_online: bool = False,
+    succeeds: bool = False,
 ) -> list[str]:
-    """Return the columns of a run's table."""
+    """Return the columns of a run's table; see `columns`."""
     return columns(
         (*algorithm.stat_names, *getattr(algorithm, "model_stats", ())),
         goes_online=goes_online,
+        succeeds=succeeds,
         scored=tests is not None and tests.references is not None,
         dropping=interaction is not None and interaction.environments.loses_episodes,
     )

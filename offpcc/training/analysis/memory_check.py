@@ -168,7 +168,8 @@ class _Played:
         self.steps, self.actions = list[Step](), list[Array]()
         algorithm: Any = self
         results = run_episodes(algorithm, envs, seeds, longest_episode=longest)
-        self.returns, self.lengths = (np.array(part) for part in zip(*results, strict=True))
+        self.returns = np.array([result.episode_return for result in results])
+        self.lengths = np.array([result.length for result in results])
 
     def act(self, step: Step, memory: Memory, *, deterministic: bool) -> tuple[Array, Memory]:
         step, memory = self.change(len(self.steps), Step(*map(np.array, step)), memory)

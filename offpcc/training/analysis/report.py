@@ -41,6 +41,7 @@ from offpcc.training.analysis.run_tables import (
     labels_of,
     read_progress,
 )
+from offpcc.training.metrics import SUCCESS_RATE
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.files import read_json
@@ -87,7 +88,7 @@ class Runs:
         name: the name of the algorithm in the report, with settings that differ.
         is_offline: whether they learn from recorded data alone.
         steps: (S,), the steps at which all of them were tested.
-        returns: (R,), the return that the report is about.
+        returns: (R,), the return, or another metric, that the report is about.
         scores: (R,), the same, normalised if the report is.
         values: (R, S), the scores of all tests.
         curves: the scores of each run at all of its steps.
@@ -180,8 +181,9 @@ class Report:
     Attributes:
         entries: the rows.
         budgets: tuning budgets of the algorithms that learn from recorded data.
+        metric: the column of the runs' tables that is compared.
         test: which test of a run counts, "last" or "best".
-        normalise: how scores are normalised, in words; "" if they are returns.
+        normalise: how scores are normalised, in words; "" if they are not.
         references: see `References`.
         baseline: the name of the baseline, if there is one.
         warnings: what the reader has to know.
@@ -189,6 +191,7 @@ class Report:
 
     entries: list[ReportRow]
     budgets: list[Budget]
+    metric: str
     test: str
     normalise: str
     references: References
@@ -204,7 +207,7 @@ class Report:
         """Return everything as JSON shows it."""
         return {
             "offpcc": __version__,
-            "metric": RETURN,
+            "metric": self.metric,
             "test": self.test,
             "normalise": self.normalise or None,
             "references": {task: list(pair) for task, pair in self.references.items()},
@@ -224,7 +227,9 @@ class Report:
 
     @property
     def _unit(self) -> str:
-        return f"Scores are normalised {self.normalise}." if self.normalise else "Scores are returns."
+        if self.normalise:
+            return f"Scores are normalised {self.normalise}."
+        return "Scores are returns." if self.metric == RETURN else f"Scores are {self.metric}."
 
     def as_markdown(self) -> str:
         """Return the tables, with what they show and the warnings."""
@@ -310,15 +315,20 @@ def make_report(
     baseline: str | None = None,
     normalise: str | Path | Mapping[str, Any] | None = None,
     test: str = "last",
+    metric: str = RETURN,
 ) -> Report:
     """Compare the runs in some folders; see `offpcc.report`.
 
     Raises:
         UserError: runs cannot be read or compared.
     """
-    found, warnings = _read(folders, test)
+    if metric != RETURN and normalise == "d4rl":
+        raise UserError(f"D4RL's references are returns, and not {metric}; normalise by minmax or by a file")
+    found, warnings = _read(folders, test, metric)
     tasks = list(dict.fromkeys(runs.task for runs in found))
     words, references = _references(found, normalise)
+    if metric == SUCCESS_RATE and normalise is None:  # rates can be aggregated as they are
+        references = dict.fromkeys(tasks, (0.0, 1.0))
     if references:
         found = [runs.normalised(*references[runs.task]) for runs in found]
     names = list(dict.fromkeys(runs.name for runs in found))
@@ -342,8 +352,8 @@ def make_report(
             warnings.append("tasks differ in their number of seeds, and tasks with more weigh more in the IQM")
     elif len(tasks) > 1:
         warnings.append(
-            "returns of different tasks have different units, so nothing is aggregated over tasks; normalise them by "
-            "d4rl, minmax or a file"
+            f"{'returns' if metric == RETURN else f'values of {metric}'} of different tasks have different units, so "
+            f"nothing is aggregated over tasks; normalise them by {'d4rl, ' * (metric == RETURN)}minmax or a file"
         )
     entries = []
     for scope, of_names in scopes.items():
@@ -367,12 +377,12 @@ def make_report(
         warnings.append(
             "there is no tuning budget, because many evaluations chose the best test of each run; it needs the last"
         )
-    return Report(entries, budgets, test, words, references, baseline, warnings)
+    return Report(entries, budgets, metric, test, words, references, baseline, warnings)
 
 
-def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
+def _read(folders: Sequence[Path], test: str, metric: str) -> tuple[list[Runs], list[str]]:
     """Return the runs in some folders, and warnings about them."""
-    groups, faults = groups_with_numbers(folders, RETURN)
+    groups, faults = groups_with_numbers(folders, metric)
     found, warnings = list[Runs](), [f"left out: {error.message}" for error in faults]
     for group in groups:
         for run in group.runs:
@@ -380,7 +390,7 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
     for group, label in zip(groups, labels_of(groups), strict=True):
         name = label.replace(f"{group.environment}/", "")  # a label may be a path, and then has the task in it
         try:
-            aligned = align_runs(str(group), group.runs, RETURN)
+            aligned = align_runs(str(group), group.runs, metric)
         except NoRunsError as error:
             faults.append(error)
             warnings.append(f"left out: {error.message}")
@@ -398,7 +408,9 @@ def _read(folders: Sequence[Path], test: str) -> tuple[list[Runs], list[str]]:
             )
         best = [curve.mean[curve.steps <= end].max() for curve in aligned.curves]
         returns = np.array(best) if test == "best" else aligned.values[:, -1]
-        hours = [_hours(run)[: len(curve.steps)] for run, curve in zip(aligned.runs, aligned.curves, strict=True)]
+        hours = [
+            _hours(run, metric)[: len(curve.steps)] for run, curve in zip(aligned.runs, aligned.curves, strict=True)
+        ]
         is_offline = not any(map(has_trained_online, aligned.runs))
         found.append(
             Runs(group, group.environment, name, is_offline, aligned.runs, aligned.steps, returns, returns,
@@ -432,10 +444,10 @@ def _about(found: Sequence[Runs]) -> list[str]:
     ]
 
 
-def _hours(run: Path) -> Array:
+def _hours(run: Path, metric: str) -> Array:
     """Return the hours of training at the tests of a run, which may go on; NaN where they are unknown."""
     progress = read_progress(run / "progress.csv")
-    known = ~np.isnan(progress[RETURN])
+    known = ~np.isnan(progress[metric])
     return np.asarray(progress.get("time/hours", [math.nan] * len(known)))[known]
 
 

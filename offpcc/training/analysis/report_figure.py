@@ -76,7 +76,7 @@ def _title(kind: str, report: Report) -> str:
 
 
 def _unit(report: Report) -> str:
-    return "normalised score" if report.normalise else "return"
+    return "normalised score" if report.normalise else report.metric.removeprefix("test/").replace("_", " ")
 
 
 def _draw_statistics(

@@ -9,10 +9,11 @@ from offpcc.utils.files import append_text, write_text
 
 
 class CSVLogger(Logger):
-    """Writes a CSV file with a fixed header.
+    """Writes a CSV file with a header.
 
-    Each epoch appends a line. A process that dies while it writes may leave a part of a line, which `read_progress`
-    skips and a resumed run replaces. Floats are written with enough digits to read back the same float.
+    Each epoch appends a line. If a row has a new column, the file is written anew. A process that dies while it writes
+    may leave a part of a line, which `read_progress` skips and a resumed run replaces. Floats are written with enough
+    digits to read back the same float.
 
     Args:
         file: The CSV file; an existing file is overwritten.
@@ -23,20 +24,19 @@ class CSVLogger(Logger):
     keeps_data = True  # a run needs its table, so a disk error ends the run
 
     def __init__(self, file: Path, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
-        self._file = file
+        self._file, self._rows = file, [*rows]
         self._columns = joined_columns(columns, rows)
         self._text = table_text(self._columns, rows)
         write_text(file, self._text)
 
     def epoch(self, row: Row) -> None:
-        """Append a row. A missing number or None gives an empty cell.
-
-        Raises:
-            KeyError: If the row has a column that is not in the header.
-        """
-        for name in row:
-            if name not in self._columns:
-                raise KeyError(f"{name!r} is not a column of {self._file}; its columns are {', '.join(self._columns)}")
+        """Append a row. A missing number or None gives an empty cell."""
+        self._rows.append(row)
+        if row.keys() - set(self._columns):
+            self._columns = joined_columns(self._columns, [row])
+            self._text = table_text(self._columns, self._rows)
+            write_text(self._file, self._text)
+            return
         line = _line(self._columns, row)
         self._text += line
         try:
