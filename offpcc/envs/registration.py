@@ -85,7 +85,9 @@ def is_installed(package: str) -> bool:
 
 
 # Packages of others that register their ids when they are imported, by the beginning of the ids.
+ROBOTS = ("AdroitHand", "AntMaze_", "Fetch", "FrankaKitchen-", "HandManipulate", "HandReach", "PointMaze_")
 PACKAGES = {"MiniGrid-": "minigrid", "MinAtar/": "minatar", "popgym-": "popgym"}
+PACKAGES |= dict.fromkeys(ROBOTS, "gymnasium_robotics")
 
 
 def package_of(name: str) -> str | None:

@@ -294,6 +294,12 @@ def test_numbers_of_other_types_become_float32(register, dtype):
     assert env.observation_space.contains(observation)
 
 
+def test_robots_need_no_import():
+    pytest.importorskip("gymnasium_robotics")
+    env = make("PointMaze_UMaze-v3", **env_options().values())
+    assert env.observation_space["observation"].shape == (4,)
+
+
 def test_it_is_a_value_error():
     with pytest.raises(ValueError, match="unheard-of-v1"):
         make("unheard-of-v1")
