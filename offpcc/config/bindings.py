@@ -389,8 +389,11 @@ def check_unused_bindings(
             winners = [
                 other for other in bindings if _is_used(other, operative) and _is_nearer(other, binding, classes)
             ]
-            source = f"{winners[-1].given} ({winners[-1].where}), which overrides it" if winners else "elsewhere"
-            reason, remedy = f"this run uses {name}, but got {binding.parameter} from {source}", "correct or remove it"
+            source = f"{winners[-1].given} ({winners[-1].where}), which overrides it" if winners else "its algorithm"
+            reason = f"this run uses {name}, but got {binding.parameter} from {source}"
+            own = next((part for part in parts if part.endswith("Sharing")), None)  # its memory reads convolutions
+            is_encoder = binding.parameter == "feature_extractor" and own and not winners
+            remedy = f"bind {own}.shared_encoder = @{name}, too" if is_encoder else "correct or remove it"
         raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; {remedy}")
     _note_other_algorithm(bindings, used_names, classes)
 

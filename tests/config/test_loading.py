@@ -122,10 +122,10 @@ def test_what_offpcc_builds_is_named_without_parentheses(tmp_path, binding, refe
     )
 
 
-def load_and_build(tmp_path, text, *command_line, algo="rsac"):
+def load_and_build(tmp_path, text, *command_line, algo="rsac", env="pendulum-p-v0"):
     file = write(tmp_path / "a.gin", text)
     bindings = loading.load_gin_config(file, list(command_line))
-    learner = build("pendulum-p-v0", algo)
+    learner = build(env, algo)
     algorithm, settings = learner.algorithm, loading.resolve_bindings(train)
     check_unused_bindings(bindings)
     idle = unused_train_parameters(algorithm, learner.interaction, learner.tests, settings)
@@ -142,6 +142,16 @@ def test_bindings_of_classes_that_take_no_part_are_for_files_only(tmp_path):
     load_and_build(tmp_path, BASE + "TD3.policy_delay = 3\nReplayBuffer.capacity = 10")
     with pytest.raises(UserError, match=r"--gin: TD3.policy_delay has no effect: this run does not use TD3"):
         load_and_build(tmp_path, BASE, "TD3.policy_delay=3")
+
+
+def test_an_encoder_below_the_memory_that_all_networks_share(tmp_path):
+    """`crsac_s` gives its memory convolutions, so yours need the second binding."""
+    base = BASE + "Recurrent.feature_extractor = @my/Convolutional\nmy/Convolutional.feature_dim = 7\n"
+    mine = "ConvolutionalRecurrentSACSharing.shared_encoder"
+    with pytest.raises(UserError, match=rf"feature_extractor from its algorithm; bind {mine} = @Recurrent, too"):
+        load_and_build(tmp_path, base, algo="crsac_s", env="pendulum-img-v0")
+    learner = load_and_build(tmp_path, base + f"{mine} = @Recurrent", algo="crsac_s", env="pendulum-img-v0")
+    assert learner.algorithm.shared_encoder.feature_extractor.dim == 7
 
 
 def test_a_childs_binding_overrides_its_parents(tmp_path):
