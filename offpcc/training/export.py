@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ ROWS = 3  # of the example batch; the graph takes any number
 STEPS = 150  # of the episode that compares graph and actor
 TOLERANCE = 1e-5  # difference of actions in [-1, 1] that 99% of steps may have
 LARGEST = 1e-4  # that of any step: where a policy has large numbers, rounding alone passes 1e-5 at times
+CALLS = 300  # timed calls
 OF_TRAINING = (PackedObservation, PackedStateObservation, StateObservation, WithoutState)
 REPEATS = ("_skip", "frame_skip")  # attributes of wrappers that repeat an action so many times
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
@@ -65,6 +67,13 @@ class Port(NamedTuple):
         return {"name": self.name, "shape": ["batch", *self.shape], "dtype": self.dtype, "meaning": self.meaning}
 
 
+class Latency(NamedTuple):
+    """Median time of one step of one environment, in microseconds, on one thread."""
+
+    exported: float
+    actor: float
+
+
 class Exported(NamedTuple):
     """What `export` wrote.
 
@@ -73,12 +82,14 @@ class Exported(NamedTuple):
         contract_file: the contract.
         contract: its content.
         difference: largest difference between an action of the exported actor and of the agent, in [-1, 1].
+        latency: time of a step.
     """
 
     file: Path
     contract_file: Path
     contract: dict[str, Any]
     difference: float
+    latency: Latency
 
 
 class ActorStep(nn.Module):
@@ -294,6 +305,7 @@ def export(
     step = ActorStep(agent)
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)
+    latency = _latency(step, agent, run)
     low, high = bounds_of(agent.action_space)
     contract = {
         "format": FORMAT,
@@ -320,7 +332,7 @@ def export(
         with replacing(file) as unfinished:
             unfinished.write_bytes(content)
         write_json(contract_file, contract)
-    return Exported(file, contract_file, contract, difference)
+    return Exported(file, contract_file, contract, difference, latency)
 
 
 def _is_contract(file: Path) -> bool:
@@ -510,6 +522,31 @@ def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
             f"than rounding ({TOLERANCE:g}); nothing was written. The actor may depend on more than its inputs"
         )
     return max(differences)
+
+
+def _latency(step: ActorStep, agent: Agent, run: Run) -> Latency:
+    """Return the time of a step, of the exported actor and of the agent."""
+    draw = np.random.default_rng(0)
+    arrays, observation = _observation(step, agent, 1, draw)
+    arrays += [np.zeros((1, *port.shape), port.dtype) for port in (*step.extras, *step.states)]
+    agent.reset(num_envs=1)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        calls = (lambda: run(arrays)), (lambda: agent.act(observation, 0.0))
+        return Latency(*(_median_time(call) for call in calls))
+    finally:
+        torch.set_num_threads(threads)
+        agent.reset()
+
+
+def _median_time(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(CALLS):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)) * 1e6
 
 
 def _seen(space: spaces.Space[Any], agent: Agent) -> spaces.Space[Any]:

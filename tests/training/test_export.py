@@ -406,7 +406,7 @@ def test_the_command_and_the_examples(run, tmp_path, capfd):
     capfd.readouterr()
     assert main(["export", str(run)]) == 0
     printed = capfd.readouterr().out
-    for text in ("RecurrentSAC", "actor_best.onnx", "actor_best.json", "memory_1 ('batch', 1, 8)", "checked"):
+    for text in ("RecurrentSAC", "actor_best.onnx", "actor_best.json", "memory_1 ('batch', 1, 8)", "one step"):
         assert text in printed
     assert json.loads((run / "actor_best.json").read_text())["env"] == "pendulum-p-v0"
     lines = ["0.1 0.9", "-0.3 0.5", "", "0.1 0.9", "0.2 0.2"]
