@@ -32,12 +32,12 @@ from offpcc.training.results import load_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import configured_make
 from offpcc.utils.errors import UserError
-from offpcc.utils.files import read_json, sha256, write_json
+from offpcc.utils.files import read_json, sha256
 
 EPISODES = 100
 FRAMES = 8  # in the picture
 HEIGHT = 96  # pixels of a frame
-UNITS = {  # which the contracts get, too: one text per number
+UNITS = {  # for the contracts: one text per number
     "dmc-cartpole-swingup-v0": {
         "observation": ["m", "cos of rad", "sin of rad", "m/s", "rad/s"],
         "action": ["10 N"],  # MuJoCo's gear of the motor
@@ -132,8 +132,7 @@ def renew(folder: Path) -> None:
     facts = read_json(folder / FACTS)
     loading.load_for_actor(None, folder / "config.gin", [])
     with configured_make(facts["env"])() as env:
-        done = export(folder, env=env)
-    write_json(done.contract_file, {**done.contract, "units": UNITS[facts["env"]]})
+        done = export(folder, env=env, units=UNITS.get(facts["env"]))
     write_facts(folder, facts)
     print(f"{done.file}: actions in [-1, 1] differ by at most {done.difference:.1e}")
 

@@ -57,8 +57,9 @@ from offpcc.training.results import report as report_runs
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import choose_device, configured_make
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.figures import check_picture, explain_picture_errors
+from offpcc.utils.files import read_json
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
 from offpcc.utils.words import counted
@@ -551,12 +552,19 @@ def run_export(
     env: str | None,
     config: str | None,
     modules: Sequence[str],
+    units: Path | None = None,
 ) -> int:
     """Export a saved actor, and print its inputs and outputs.
 
     Raises:
-        UserError: see `offpcc.export`.
+        UserError: see `offpcc.export`, or the file of units cannot be read.
     """
+    try:
+        given = None if units is None else read_json(units)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f'--units {units} cannot be read ({first_line(error)}); write JSON, such as {{"action": ["Nm"]}}'
+        ) from error
     run, file = find_actor(folder, config, modules)
     known = env or (run.details().get("env") if folder.is_dir() else None)
     made = None
@@ -572,12 +580,12 @@ def run_export(
         )
     try:
         try:
-            done = export(file, out, env=made)
+            done = export(file, out, env=made, units=given)
         except OtherEnvironmentError as error:
             if env:
                 raise
             print(f"note: the contract has no observation space, wrappers and control rate: {error.message}")
-            done = export(file, out)
+            done = export(file, out, units=given)
     finally:
         if made is not None:
             made.close()

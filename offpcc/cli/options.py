@@ -92,6 +92,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Train with this algorithm: a name of the list below, or a class of your own. Required, except with "
         "--from.",
     },
+    "--units": {
+        "type": arguments.path,
+        "metavar": "FILE.json",
+        "help": "Copy the units of observations and actions in this file into the contract, such as "
+        '{"observation": ["rad", "rad/s"], "action": ["Nm"]}.',
+    },
     "--config": {
         "metavar": "FILE.gin",
         "help": "Read this gin file first, for imports or wrappers that the environment needs.",
@@ -405,7 +411,7 @@ TAKES = {  # the options of each command
     "collect": "--env --actor --steps --out --minari --seed --deterministic --epsilon --resume --model --dataset "
     "--rollout_length --recipe --algo --train_steps --medium --config --gin --import --device --threads",
     "convert": "source --task --run_id --shard_id --ordered --dataset_dir --buffer_dir",
-    "export": "folder --out --env --config --import",
+    "export": "folder --out --env --units --config --import",
     "train-model": "--dataset --dataset_fraction --dataset_steps --out --env --seed --resume --config --gin --import "
     "--device --threads",
     "zoo": "action name --out --episodes",

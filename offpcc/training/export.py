@@ -32,7 +32,7 @@ from offpcc.training.evaluation import check_spaces_fit
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError, first_line, for_python
 from offpcc.utils.files import read_json, replacing, sha256, write_json, writing_to
-from offpcc.utils.paths import as_path
+from offpcc.utils.paths import as_path, shown
 from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
 from offpcc.utils.version import __version__
 
@@ -253,6 +253,7 @@ def export(
     file: str | Path | None = None,
     *,
     env: gymnasium.Env[Any, Any] | None = None,
+    units: Mapping[str, Sequence[str]] | None = None,
 ) -> Exported:
     """Write an actor for machines without offpcc, and a contract in JSON beside it.
 
@@ -265,10 +266,13 @@ def export(
             beside the actor's file. The contract is `NAME.json`, or `NAME.pt2.json`.
         env: the environment of the agent. The contract then has its id, its space of observations, the wrappers that
             change observations, and its control rate.
+        units: units for the contract, one text per number, such as ``{"observation": ["rad", "rad/s"], "action":
+            ["Nm"]}``. Of a `Dict`, the keys are the names of the inputs, such as ``observation.arm``. An image or a
+            discrete action has one text.
 
     Raises:
         UserError: the actor cannot be read or exported, the environment is not the agent's, the file cannot be written,
-            or actions differ from the agent's.
+            actions differ from the agent's, or the number of units is not that of the numbers.
     """
     path: Path | None = None
     facts: dict[str, Any] = {}
@@ -303,6 +307,7 @@ def export(
             seen = _seen(env.observation_space, agent)
             check_spaces_fit(name_of(env), seen, env.action_space, agent.algorithm)
     step = ActorStep(agent)
+    facts["units"] = None if units is None else _checked_units(units, step)
     content, run = WRITERS[file.suffix](step)
     difference = _compare(step, agent, run)
     latency = _latency(step, agent, run)
@@ -353,6 +358,31 @@ def _origin(folder: RunFolder) -> dict[str, Any]:
     if not run:
         return {}
     return {"config_sha256": sha256(folder.config) if folder.config.is_file() else None, "run": run}
+
+
+def _checked_units(units: Mapping[str, Sequence[str]], step: ActorStep) -> dict[str, list[str]]:
+    """Return units as plain data.
+
+    Raises:
+        UserError: a name is no observation and no action, or there are more or fewer units than numbers.
+    """
+    ports = {port.name: port for port in [*step.observations, step.action]}
+    if not isinstance(units, Mapping):
+        raise UserError(f"units are {format_value(units)}; map the names {', '.join(ports)} to lists of texts")
+    for name, texts in units.items():
+        if name not in ports:
+            raise UserError(
+                f"units name {shown(repr(name))}, which this actor does not have; it has {', '.join(ports)}"
+            )
+        shape = ports[name].shape
+        size = 1 if len(shape) == 3 else int(np.prod(shape))
+        is_list = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+        if not is_list or len(texts) != size:
+            raise UserError(
+                f"units of {name} are {format_value(texts)}; it has to be a list of {size} texts, one per number, for "
+                f"shape {shape}"
+            )
+    return {name: [*texts] for name, texts in units.items()}
 
 
 def _program(step: ActorStep) -> Any:

@@ -47,10 +47,10 @@ def test_an_entry_is_whole(name):
 def test_a_contract_has_all_fields_of_a_fresh_export(name, tmp_path):
     contract = json.loads((ENTRIES[name] / "actor_best.json").read_text())
     shutil.copytree(ENTRIES[name], tmp_path / name)
-    fresh = offpcc.export(tmp_path / name, tmp_path / "fresh.pt2").contract
-    added = {"units", "observation_space", "wrappers", "control_rate_hz"}
+    fresh = offpcc.export(tmp_path / name, tmp_path / "fresh.pt2", units=contract["units"]).contract
+    of_env = {"observation_space", "wrappers", "control_rate_hz"}
     hides = name in {"cartpole-balance-p", "hopper-p", "pendulum-p", "pendulum-img"}
-    assert {*contract} - {*fresh} == added - (set() if hides else {"wrappers"})
+    assert {*contract} - {*fresh} == of_env - (set() if hides else {"wrappers"})
     file_facts = ("file", "sha256", "verified")
     assert {**fresh, **{key: contract[key] for key in file_facts}} == {key: contract[key] for key in fresh}
     assert contract["config_sha256"] == digests(ENTRIES[name])["config.gin"]

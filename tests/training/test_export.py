@@ -171,20 +171,61 @@ def test_a_file_names_no_folder_of_this_machine(tmp_path, file):
 
 
 @pytest.mark.usefixtures("unwritten")
-def test_the_contract_tells_the_origin(tmp_path):
+def test_the_contract_tells_units_and_origin(tmp_path):
     agent = agent_of(Wide, "bc")
     run = {"env": "Wide-v0", "algo": "bc", "run_id": 3, "seed": 3, "git_commit": "0123", "command": ["offpcc"]}
     agent.save(tmp_path / "actor_best.pt")
     (tmp_path / "run.json").write_text(json.dumps(run))
     (tmp_path / "config.gin").write_text("BC.lr = 0.1\n")
-    contract = offpcc.export(tmp_path, tmp_path / "out/actor.pt2").contract
+    units = {"observation": ["rad", "rad/s", "V"], "action": ["N", "m"]}
+    contract = offpcc.export(tmp_path, tmp_path / "out/actor.pt2", units=units).contract
+    assert contract["units"] == units
     assert contract["config_sha256"] == hashlib.sha256(b"BC.lr = 0.1\n").hexdigest()
     assert contract["run"] == {key: value for key, value in run.items() if key != "command"}
     assert json.loads((tmp_path / "out/actor.pt2.json").read_text()) == contract
     (tmp_path / "run.json").write_text(json.dumps({"env": ["odd"], "algo": 5, "seed": 4}))
     (tmp_path / "config.gin").unlink()
     contract = offpcc.export(tmp_path / "actor_best.pt", tmp_path / "out/actor.pt2").contract
-    assert contract["run"] == {"seed": 4} and "config_sha256" not in contract
+    assert contract["run"] == {"seed": 4} and not {"units", "config_sha256"} & {*contract}
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        (
+            {"observations": ["m"] * 3},
+            r"name 'observations', which this actor does not have; it has observation, action",
+        ),
+        ({"observation": ["m"] * 2}, r"units of observation are \['m', 'm'\]; it has to be a list of 3 texts"),
+        ({"action": "Nm"}, r"units of action are 'Nm'; it has to be a list of 2 texts"),
+        ({"action": [1, 2]}, "units of action are"),
+        (["m"], r"units are \['m'\]; map the names observation, action to lists of texts"),
+    ],
+)
+def test_units_that_do_not_fit(tmp_path, units, message):
+    with pytest.raises(UserError, match=message):
+        offpcc.export(agent_of(Wide, "bc"), tmp_path / "actor.pt2", units=units)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_image_and_a_choice_have_one_unit(tmp_path):
+    step = export_module.ActorStep(agent_of(Pictures, "cdbc"))
+    units = {"observation": ["0 to 255"], "action": ["gear"]}
+    assert export_module._checked_units(units, step) == units
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_the_command_reads_units(tmp_path, capfd):
+    agent_of(Wide, "bc").save(tmp_path / "actor.pt")
+    units, command = tmp_path / "units.json", ["export", str(tmp_path / "actor.pt"), "--out", str(tmp_path / "a.pt2")]
+    units.write_text('{"action": ["N", "m"]}')
+    assert main([*command, "--units", str(units)]) == 0
+    contract = json.loads((tmp_path / "a.pt2.json").read_text())
+    assert contract["units"] == {"action": ["N", "m"]} and "run" not in contract
+    for text in ("{", None):
+        units.unlink() if text is None else units.write_text(text)
+        assert main([*command, "--units", str(units)]) == 2
+        assert "units.json cannot be read" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("beside", "steps", "is_written"), [(5e-5, 1, True), (5e-5, 5, False), (2e-4, 1, False)])
