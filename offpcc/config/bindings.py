@@ -12,7 +12,7 @@ import gin
 
 from offpcc.config import gin_private
 from offpcc.config.synonyms import LEARNING_WRAPPERS, argument_hint, binding_hint
-from offpcc.config.validation import check_arguments, rules_of
+from offpcc.config.validation import FOR_NUMBERS, check_arguments, format_value, has_flags, rules_of, takes_numbers
 from offpcc.utils.errors import UserError, print_to_stderr, similar
 
 COMMAND_LINE = "--gin"
@@ -315,6 +315,28 @@ class Reached:
                 self.follow(value, key[0], where)
             self.under_way.remove(key)
             self.known.add(key)
+
+
+def check_flags(bindings: list[Binding]) -> None:
+    """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0."""
+    bound, classes = gin_private.CONFIG, configurables()
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        while _is_macro(value):
+            value = _macro(value)
+        if binding.selector in classes and has_flags(value):
+            declared = _declaration(classes[binding.selector], binding.parameter)
+            if declared is not None and takes_numbers(declared):
+                raise UserError(f"{binding.where}: {binding.given} is {format_value(value)}; {FOR_NUMBERS}")
+
+
+def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
+    """Return the declaration of a parameter in `function`, or in a class or its base classes; None if there is none."""
+    given = [function]
+    if inspect.isclass(function):
+        given = [cls.__dict__["__init__"] for cls in function.__mro__[:-1] if "__init__" in cls.__dict__]
+    known = (inspect.signature(each).parameters.get(parameter) for each in given)
+    return next((each for each in known if each is not None), None)
 
 
 def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: Mapping[str, Any]) -> None:

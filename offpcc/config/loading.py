@@ -21,6 +21,7 @@ from offpcc.config.bindings import (
     Binding,
     Reference,
     as_references,
+    check_flags,
     check_references,
     configurables,
     is_known_value,
@@ -147,6 +148,7 @@ def load_gin_config(
             known.add(binding[:3])
             bindings.append(binding)
     check_references(bindings)
+    check_flags(bindings)
     global _loaded
     _loaded = Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings))
     return bindings
@@ -157,6 +159,7 @@ def load_text(text: str, source: str) -> None:
     gin.clear_config()
     bindings = _bind_all(read_text(text, source, is_trusted=False))
     check_references(bindings)
+    check_flags(bindings)
     global _loaded
     _loaded = Config(gin.config_str(), source, bindings=tuple(bindings))
 
@@ -198,6 +201,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     for text in own:  # again, as the run's bindings may have replaced them
         _bind_all(read_text(text, COMMAND_LINE))
     check_references(bindings)
+    check_flags(bindings)
     _loaded = Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(modules), tuple(bindings))
     used = plain_values(current().text)
     for name, value in given.items():

@@ -5,7 +5,9 @@ for a value that is not a fraction, before it builds anything. ``Fraction | None
 """
 
 import functools
+import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from types import NoneType
@@ -106,6 +108,7 @@ def _less(most: float, kind: type) -> Callable[[Any], str]:
     return remedy
 
 
+FOR_NUMBERS = "write a number, not True or False"
 NOTHING = Rule("None", lambda value: value is None)
 NONNEGATIVE = at_least(0.0)
 
@@ -130,6 +133,22 @@ Scaling = Annotated[
     ),
 ]
 Sizes = Annotated[Sequence[int], Rule("a list of whole numbers, each 1 or more, such as (64, 64)", are_sizes)]
+
+
+def takes_numbers(parameter: inspect.Parameter) -> bool:
+    """Check whether a parameter takes numbers and not flags; use its annotation, or its default if it has none."""
+    if parameter.annotation is not parameter.empty:
+        text = str(parameter.annotation)
+        if "Annotated[" in text:  # its rule refuses flags, with a better message
+            return False
+        words = set(re.findall(r"\w+", text))
+        return bool(words & {"int", "float", "integer", "floating"}) and not words & {"bool", "Any", "object"}
+    return is_number(parameter.default)
+
+
+def has_flags(value: Any) -> bool:
+    """Check whether a value is True or False, or a list that contains one of them."""
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(has_flags, value)))
 
 
 def check_arguments(owner: str, rules: Mapping[str, Rule], given: Mapping[str, Any]) -> None:

@@ -23,7 +23,14 @@ from offpcc.config import loading
 from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
 from offpcc.config.settings import Settings, settings
 from offpcc.config.synonyms import LEARNING_WRAPPERS
-from offpcc.config.validation import Rule, above, format_value
+from offpcc.config.validation import (
+    FOR_NUMBERS,
+    Rule,
+    above,
+    format_value,
+    has_flags,
+    takes_numbers,
+)
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, locate_env_line
 from offpcc.envs.registration import is_installed, package_of, register_package
@@ -216,6 +223,7 @@ def make(
         own |= {"render_mode": render_mode, "pack_observations": pack_observations}
         return LazyEpisodeReturn(functools.partial(make, name, **own), timeout)
     given = dict(arguments_given)
+    _refuse_flags(gymnasium.make if isinstance(name, str) else name, given)
     if render_mode is not None:  # an environment without rendering may not have the argument
         given["render_mode"] = render_mode
     if isinstance(name, str):
@@ -224,6 +232,7 @@ def make(
         env = _call(name, given)
         name = env_label(name, env)
     with _closed_on_failure(env):
+        _refuse_flags(type(env.unwrapped), given)
         if render_mode is not None and render_mode not in env.metadata.get("render_modes", []):
             raise CannotBeDrawn(
                 f"{name} cannot be rendered as {render_mode!r}; its render_modes are {env.metadata.get('render_modes')}"
@@ -495,6 +504,14 @@ def timeout_of(env: Any) -> float | None:
             return env.timeout
         env = env.env
     return None
+
+
+def _refuse_flags(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuse True and False for arguments of `function` that take numbers, because 1 and 0 are rarely meant."""
+    declared = _parameters(function)
+    for name, value in given.items():
+        if has_flags(value) and name in declared and takes_numbers(declared[name]):
+            raise UserError(f"make.kwargs has {name!r}: {value!r}; {FOR_NUMBERS}")
 
 
 def simulator_version() -> str | None:
