@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 import offpcc
+from offpcc.data.buffers.base import BufferBase
 from offpcc.training import metrics
 from offpcc.training.loggers import ConsoleLogger, Loggers, Progress, TensorBoardLogger, report_errors
 from offpcc.training.loggers.console import download_bar
@@ -70,6 +71,39 @@ def test_a_failing_progress_bar_ends_no_download(monkeypatch, capsys):
             show(done, None)
     shown = capsys.readouterr().err + terminal.file.getvalue()  # a bar that is up shows what is printed above it
     assert shown.count("the progress bar failed") == 1
+
+
+# The warning of saturation --------------------------------------------------------------------------------------------
+
+
+TRAINED = {"num_epochs": 2, "num_steps_per_epoch": 30, "update_after": 10, "num_test_episodes_per_epoch": 0}
+
+
+def small_learner():
+    return offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8, 8)}, buffer={"batch_size": 4})
+
+
+def train_to_the_end(learner):
+    learner.train(Loggers([]), **TRAINED)
+    learner.close()
+    assert learner.loop.epoch == 2 and learner.loop.num_updates > 0
+
+
+def test_an_error_in_the_check_for_saturation_ends_no_run(monkeypatch, capsys):
+    learner = small_learner()
+    monkeypatch.setattr(learner.algorithm, "shares_at_bounds", broken(ZeroDivisionError("my encoder")))
+    train_to_the_end(learner)
+    told = "the check for saturation failed (ZeroDivisionError: my encoder); the run goes on"
+    assert capsys.readouterr().err.count(told) == 1
+
+
+def test_a_buffer_with_a_sample_of_its_own_alone_is_not_looked_at(monkeypatch, capsys):
+    learner = small_learner()
+    buffer, draw = learner.buffer, learner.buffer.draw
+    monkeypatch.setattr(buffer, "sample", lambda: buffer.batch_of(draw()))
+    monkeypatch.setattr(buffer, "draw", lambda: BufferBase.draw(buffer))
+    train_to_the_end(learner)
+    assert capsys.readouterr() == ("", "")
 
 
 # The terminal ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from offpcc.algorithms.nonfinite import why_no_action
 from offpcc.algorithms.numpy_policy import MOST_MIRRORED, HostCopy, NumpyPolicy
 from offpcc.algorithms.optim import Optimizer
 from offpcc.config.registry import specification
-from offpcc.core import Memory, Step, channels_first
+from offpcc.core import Batch, Memory, Step, Summaries, channels_first
 from offpcc.networks import Inputs
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.states import keep_rows, map_state
@@ -23,6 +23,7 @@ else:
     Construction = object
 
 ACTOR_FORMAT = 3
+AT_BOUND = 0.99  # where |tanh| is above this, less than 2% of a gradient passes
 # Arguments that `actor_file` does not copy: encoders, which `rebuilds` describes, and those that only updates use.
 BUILT = {"encoder", "shared_encoder"}
 LEARNING_ONLY = {
@@ -141,6 +142,33 @@ class Acting(Construction):
         read = [encoder(inputs, state) for encoder, state in zip(encoders, states, strict=True)]
         action = self.choose_action(torch.cat([summary for summary, _ in read], -1), deterministic)[:, 0]
         return action, None if self.memoryless else (shared_state, *(state for _, state in read))
+
+    @torch.no_grad()
+    def shares_at_bounds(self, batch: Batch) -> tuple[Tensor, Tensor] | None:
+        """Return the share of policy actions with |a| > 0.99, and the same share of the batch's actions.
+
+        Both are 0-d tensors. No weights or statistics change.
+
+        Returns:
+            The two shares; None if `squashed` returns None.
+        """
+        batch = self.prepare(batch, learns=False)
+        h = self.summarize(batch)
+        squashed = self.squashed(h)
+        if squashed is None:
+            return None
+        of_policy, recorded = (batch.mean((x.abs() > AT_BOUND).float()) for x in (squashed, batch.actions))
+        return of_policy, recorded
+
+    def squashed(self, h: Summaries) -> Tensor | None:
+        """Return the deterministic actions (B, T, A), or the tanh that forms them.
+
+        It is None if not `acts_by_actor`, and for discrete actions, which have no bounds.
+        """
+        if self.is_discrete or not self.acts_by_actor:
+            return None
+        action: Tensor = self.actor.choose(h.pi.flatten(0, 1).unsqueeze(1), None)  # type: ignore[operator]
+        return action.view(*h.pi.shape[:2], -1)
 
     def _inputs(self, step: Step) -> Inputs:
         """Return the encoders' inputs as arrays (N, ...)."""

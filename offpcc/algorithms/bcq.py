@@ -108,6 +108,11 @@ class BCQ(ActorCritic):
         """Return clipped normal latent numbers of `like`'s shape."""
         return self.vae.clip(self.noise.normal(like))
 
+    def squashed(self, h: Summaries) -> Tensor:
+        """Return the VAE's actions for latent numbers of 0."""
+        now = h.v[:, :-1]
+        return self.vae.decode(now, now.new_zeros(*now.shape[:-1], self.vae.latent_dim))
+
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of VAE, critics, perturbation and targets."""
         batch = self.prepare(batch)

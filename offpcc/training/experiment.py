@@ -47,6 +47,7 @@ from offpcc.training.run_fns import (
     train,
     unused_train_parameters,
 )
+from offpcc.training.saturation import Saturation
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
 from offpcc.utils.files import writing_to
@@ -239,6 +240,8 @@ class Experiment:
     def _train(self, logger: Logger, callbacks: Sequence[AnyCallback], settings: Mapping[str, Any]) -> None:
         """Train one phase of the run."""
         called = [*([self.imagination] if self.imagination else []), *self.callbacks, *callbacks]
+        if isinstance(self.algorithm, ActorCritic):
+            called.append(Saturation(self.algorithm, self.buffer))
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         _train(*parts, logger=logger, callbacks=called, loop=self.loop, folder=self.folder, **settings)
 

@@ -235,7 +235,7 @@ class Modelled(SAC):
 class Fitting(Callback):
     def before_updates(self, run):
         agent = run.algorithm
-        agent.model_optimizer.minimize((agent.model(run.buffer.sample().rewards)).square().mean())
+        agent.model_optimizer.minimize((agent.model(run.buffer.peek().rewards)).square().mean())
 
     def on_end(self, run):
         print("weight", run.algorithm.model.weight.item(), run.algorithm.model_optimizer.num_updates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -171,6 +172,15 @@ class BufferBase:
 
     def items_replaced(self) -> None:
         """Called after recorded data or a checkpoint replaced all items; a subclass may override it."""
+
+    def peek(self) -> Batch:
+        """Return the batch that `sample` returns next, without a change of the buffer."""
+        generator, drawn = self.randomness.generator, self.drawn
+        self.randomness.generator = copy.deepcopy(generator)
+        try:
+            return BufferBase.sample(self)
+        finally:
+            self.randomness.generator, self.drawn = generator, drawn
 
     def _frame_shape(self) -> tuple[int, ...]:
         shape, number = self.observation_shape, self.frame_stack

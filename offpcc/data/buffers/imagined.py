@@ -66,13 +66,20 @@ class ImaginedBuffer(MixedBuffer):
 
     def sample(self) -> Batch:
         """Return a random batch: the real items first."""
+        self.drawn = self._draw(lambda part: part.sample())
+        return concat_batches(self.drawn)
+
+    def peek(self) -> Batch:
+        """Return the batch that `sample` returns next, without a change of the buffer."""
+        return concat_batches(self._draw(lambda part: part.peek()))
+
+    def _draw(self, draw: Callable[[AnyReplay], Batch]) -> list[Batch]:
         is_empty = not len(self.imagined)
         self.real.batch_size = self.batch_size if is_empty else self.num_recorded
         self.parts = [part for part in (self.real, self.imagined) if part.batch_size]
         if is_empty or self.num_recorded == self.batch_size:
             self.parts = [self.real]
-        self.drawn = [_marked(part.sample(), part is self.imagined) for part in self.parts]
-        return concat_batches(self.drawn)
+        return [_marked(draw(part), part is self.imagined) for part in self.parts]
 
     def chunks(self) -> list[Chunk]:
         """Return both parts in chunks: real ones have even keys, in `load`, too."""

@@ -71,6 +71,10 @@ class MixedBuffer:
         self.drawn = [part.sample() for part in self.parts]
         return concat_batches(self.drawn)
 
+    def peek(self) -> Batch:
+        """Return the batch that `sample` returns next, without a change of the buffer."""
+        return concat_batches([part.peek() for part in self.parts])
+
     def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
         """Give each part the TD errors (B, T, 1) of its own items."""
         start = 0

@@ -66,6 +66,17 @@ def test_the_state_of_another_kind_of_buffer_is_refused(buffer_class, name, save
         other.load_state_dict(through_a_file(buffer.state_dict()))
 
 
+def test_what_is_peeked_at_is_drawn_next(buffer_class):
+    buffer = made(buffer_class, batch_size=5)
+    for pushed in Recorded(1, 30, "truncated").pushes():
+        buffer.push(*pushed)
+    for _ in range(2):
+        seen = buffer.peek()
+        drawn = buffer.sample()
+        assert torch.equal(seen.rewards, drawn.rewards) and torch.equal(seen.loss_mask, drawn.loss_mask)
+    assert not torch.equal(drawn.rewards, buffer.peek().rewards) or buffer_class is RecurrentReplayBuffer
+
+
 # Stacks -----------------------------------------------------------------------------------------------------------
 
 

@@ -105,6 +105,11 @@ def test_a_saved_one_draws_the_same_batches(buffer_class):
             assert torch.equal(one, two) if isinstance(one, torch.Tensor) else one == two
 
 
+def test_a_preview_changes_nothing():
+    buffer = mixed()
+    assert torch.equal(buffer.peek().rewards, buffer.sample().rewards)
+
+
 @pytest.mark.parametrize("buffer_class", [PrioritizedReplayBuffer, PrioritizedRecurrentReplayBuffer])
 def test_each_part_gets_the_td_errors_of_its_own_items(buffer_class):
     space, rows = recorded_rows()

@@ -237,6 +237,16 @@ def test_a_buffer_may_update_its_tree_when_an_item_changes(num_envs):
 
 
 @ALGOS
+def test_peeking_changes_nothing(algo):
+    buffer = filled(CLASSES[algo])
+    give_priorities(buffer)
+    drawn = buffer.drawn
+    seen = buffer.peek()
+    assert buffer.drawn is drawn
+    assert torch.equal(seen.rewards, buffer.sample().rewards)
+
+
+@ALGOS
 def test_batches_gathered_on_the_device_are_the_same(algo):
     here, there = (filled(CLASSES[algo], on_device=on_device) for on_device in (False, True))
     for buffer in (here, there):

@@ -1,0 +1,154 @@
+"""A policy or a decoder that gives nearly nothing but the bounds is told of, once, and looking changes nothing."""
+
+import numpy as np
+import pytest
+import torch
+
+from offpcc.algorithms import BC, BCQ, CQL, IQL, SAC, TD3
+from offpcc.algorithms.variants import RecurrentBC
+from offpcc.data import Dataset
+from offpcc.training.build import build
+from offpcc.training.callbacks import Run
+from offpcc.training.loggers import Loggers
+from offpcc.training.metrics import Loop
+from offpcc.training.saturation import Saturation
+
+SIZES = {"hidden_dims": (8,)}
+
+
+def dataset(bound=0.5):
+    """Ten episodes of thirty steps, of actions up to a bound; a few numbers lie between."""
+    random = np.random.default_rng(0)
+    actions = bound * np.sign(random.normal(size=(300, 2)))
+    actions[::10] *= 0.5
+    return Dataset.from_arrays(
+        observations=random.normal(size=(300, 3)).astype(np.float32),
+        actions=actions.astype(np.float32),
+        rewards=random.normal(size=300).astype(np.float32),
+        terminations=np.arange(300) % 30 == 29,
+        truncations=np.zeros(300, bool),
+        action_range=(-1.0, 1.0),
+    )
+
+
+def learner_of(cls, data=None, **arguments):
+    sizes = SIZES | ({"vae_hidden_dims": (8,)} if cls is BCQ else {})
+    return build(None, cls.__name__, dataset=dataset() if data is None else data, algorithm=sizes | arguments)
+
+
+def last_layer(algorithm):
+    return (algorithm.vae.decoder if isinstance(algorithm, BCQ) else algorithm.actor.net)[-1]
+
+
+def saturate(algorithm):
+    """Have tanh give nothing but 1."""
+    with torch.no_grad():
+        last_layer(algorithm).bias.fill_(50.0)
+
+
+def told(learner, capsys, epochs=2):
+    """What is told at the ends of epochs."""
+    run = Run(learner.algorithm, learner.buffer, None, None, Loop(num_updates=1, epoch=3))
+    saturation = Saturation(learner.algorithm, learner.buffer)
+    for _ in range(epochs):
+        saturation.on_epoch(run)
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("cls", [BC, RecurrentBC, BCQ, CQL, IQL, SAC, TD3], ids=lambda cls: cls.__name__)
+def test_what_is_saturated_is_told_once(cls, capsys):
+    learner = learner_of(cls, normalize_observations=False)
+    assert told(learner, capsys) == ""
+    saturate(learner.algorithm)
+    (line,) = told(learner, capsys).splitlines()
+    assert "after epoch 3, 100.0%" in line and "0.0% of the actions that it learns from" in line
+    assert f'--gin "{cls.__name__}.normalize_observations=True"' in line and f"lower {cls.__name__}.lr" in line
+
+
+def test_where_observations_are_normalised_that_is_no_remedy(capsys):
+    learner = learner_of(BC)
+    saturate(learner.algorithm)
+    assert "normalize_observations" not in (line := told(learner, capsys)) and "lower BC.lr" in line
+
+
+def test_bang_bang_control_is_no_fault_where_it_was_recorded(capsys):
+    data = dataset(1.0)
+    assert 0.85 < (np.abs(data.actions) > 0.99).mean() < 0.95
+    learner = learner_of(BC, data)
+    with torch.no_grad():
+        last_layer(learner.algorithm).weight *= 160.0  # a few outputs lie between the bounds
+    made, recorded = learner.algorithm.shares_at_bounds(learner.buffer.peek())
+    assert 0.95 < made < 0.975 and 0.85 < recorded < 0.95
+    assert told(learner, capsys) == ""
+
+
+def test_before_the_first_update_nothing_is_looked_at(capsys):
+    learner = learner_of(BC)
+    saturate(learner.algorithm)
+    run = Run(learner.algorithm, learner.buffer, None, None, Loop())
+    Saturation(learner.algorithm, learner.buffer).on_epoch(run)
+    assert capsys.readouterr().err == ""
+
+
+def test_an_agent_that_chooses_otherwise_is_not_looked_at(monkeypatch, capsys):
+    learner = learner_of(BC)
+    saturate(learner.algorithm)
+    monkeypatch.setattr(learner.algorithm, "choose_action", lambda summary, deterministic: summary[..., :2])
+    assert learner.algorithm.shares_at_bounds(learner.buffer.peek()) is None
+    assert told(learner, capsys) == ""
+
+
+def test_padding_does_not_count():
+    learner = learner_of(RecurrentBC)
+    batch = learner.buffer.peek()
+    padded = batch._replace(
+        actions=torch.cat([batch.actions, torch.full_like(batch.actions, 7.0)], 1),
+        rewards=batch.rewards.repeat(1, 2, 1),
+        terminations=batch.terminations.repeat(1, 2, 1),
+        observations=torch.cat([batch.observations, torch.full_like(batch.observations[:, 1:], torch.nan)], 1),
+        valid=torch.cat([batch.valid, torch.zeros_like(batch.valid[:, 1:])], 1),
+        loss_mask=torch.cat([batch.loss_mask, torch.zeros_like(batch.loss_mask)], 1),
+        complete=False,
+    )
+    for share, expected in zip(
+        learner.algorithm.shares_at_bounds(padded), learner.algorithm.shares_at_bounds(batch), strict=True
+    ):
+        torch.testing.assert_close(share, expected)
+
+
+@pytest.mark.parametrize("cls", [BC, RecurrentBC, BCQ, SAC], ids=lambda cls: cls.__name__)
+def test_looking_changes_nothing(cls, monkeypatch):
+    """The same seed gives the same weights and the same draws, with a look at each epoch's end or without."""
+    states = []
+    for is_looking in (True, False):
+        if not is_looking:
+            monkeypatch.setattr(Saturation, "on_epoch", lambda *_: None)
+        # Running statistics, which a look is not to move either.
+        learner = learner_of(cls, normalize_observations=True)
+        learner.algorithm.normalization.count.zero_()
+        learner.train(Loggers([]), num_epochs=3, num_steps_per_epoch=4)
+        states.append((learner.algorithm.state_dict(), learner.buffer.randomness.state_dict()))
+    (one, draws), (other, other_draws) = states
+    assert draws == other_draws
+    assert_same(one, other)
+
+
+def assert_same(one, other):
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, list | tuple):
+        for part, other_part in zip(one, other, strict=True):
+            assert_same(part, other_part)
+    else:
+        assert one == other
+
+
+def test_training_tells(capsys):
+    learner = learner_of(BC, normalize_observations=False)
+    saturate(learner.algorithm)
+    learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=2)
+    assert capsys.readouterr().err.count("tanh is saturated") == 1
