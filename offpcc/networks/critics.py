@@ -68,13 +68,10 @@ class Critics(nn.Module):
         num, rows = len(weights[0]), action.shape[:-1]
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
-        by_kernels = self._takes_kernels(x, is_frozen=not weights[0].requires_grad)
-        if by_kernels:
+        if self._takes_kernels(x, is_frozen=not weights[0].requires_grad):
             x = perceptrons(x, weights, self.has_norm)
         else:
-            remaining = iter(weights)
-            for layer in self.net:
-                x = run_ensemble(layer, x, remaining)
+            x = run_ensemble(self.net, x, iter(weights))
         return x.view(num, *rows, 1)
 
     def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain
+from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain, run_ensemble
 from offpcc.networks.mlp_kernels import evaluate_perceptrons, perceptrons, takes_kernels
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "leaky_relu": nn.LeakyReLU}
@@ -77,19 +77,10 @@ class GaussianEnsemble(nn.Module):
             y = evaluate_perceptrons(x, weights, members)
         else:
             weights = weights if members is None else [weight[members] for weight in weights]
-            y = perceptrons(x, weights) if by_member else self._layer_by_layer(x, weights)
+            y = perceptrons(x, weights) if by_member else run_ensemble(self.net, x, iter(weights))
         mean, log_variance, logit = y.split_with_sizes((self.num_out, self.num_out, self.num_logits), -1)
         log_variance = high - functional.softplus(high - log_variance)
         return Prediction(mean, low + functional.softplus(log_variance - low), logit)
-
-    def _layer_by_layer(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        remaining = iter(weights)
-        for layer in self.net:
-            if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
-                x = layer.compute(x, next(remaining), next(remaining))
-            else:
-                x = layer(x)
-        return x
 
     def loss(self, predicted: Prediction, target: Tensor) -> Tensor:
         """Return the negative log likelihood of `target` (N, B, D) without its constant, summed over members, 0-d.

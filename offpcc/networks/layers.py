@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -177,11 +177,13 @@ class EnsembleLayerNorm(nn.Module):
         return torch.addcmul(bias, normalised, weight)
 
 
-def run_ensemble(layer: nn.Module, x: Tensor, weights: Iterator[Tensor]) -> Tensor:
-    """Compute a layer of an ensemble with the next of these weights in place of its own."""
-    if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
-        return layer.compute(x, next(weights), next(weights))
-    if isinstance(layer, ResidualBlock):
-        return x + functools.reduce(lambda y, part: run_ensemble(part, y, weights), layer, x)
-    y: Tensor = layer(x)
-    return y
+def run_ensemble(layers: Iterable[nn.Module], x: Tensor, weights: Iterator[Tensor]) -> Tensor:
+    """Compute the layers of an ensemble with the next of these weights in place of their own."""
+    for layer in layers:
+        if isinstance(layer, EnsembleLinear | EnsembleLayerNorm):
+            x = layer.compute(x, next(weights), next(weights))
+        elif isinstance(layer, ResidualBlock):
+            x = x + run_ensemble(layer, x, weights)
+        else:
+            x = layer(x)
+    return x

@@ -67,9 +67,9 @@ DIGESTS: dict[str, str] = {
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "afe1cceadf6dac06",
     "networks.cells.transformer": "452fad8f9370f72c",
-    "networks.critics": "e12b63ec90f3ced7",
+    "networks.critics": "cd97a780efec2136",
     "networks.encoders": "e4fcdc26838bb3ed",
     "networks.flow": "566e8f5482a329a8",
-    "networks.layers": "a7836a29c7d5a935",
+    "networks.layers": "4c1edaf0e410e27d",
     "networks.recurrent": "8e13ac764adc32ec",
 }
