@@ -39,8 +39,7 @@ class Acting(Construction):
         device: device of the networks.
         space_shape: shape of one observation, as the environment returns it.
         packed: the space of packed observations if the environment's space is a Dict, else None.
-        action_space: the environment's action space, in its own units: a Box or Discrete. A Box has no bounds if an
-            older offpcc wrote the actor file.
+        action_space: the environment's action space, in its own units: a Box with bounds, or Discrete.
         memoryless: whether the agent has no hidden state.
         shared_encoder: reads the inputs.
         actor_encoder: reads the shared encoder's output.

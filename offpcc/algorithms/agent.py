@@ -65,10 +65,9 @@ class Agent:
         self.action_space = algorithm.action_space if action_space is None else action_space
         is_discrete = isinstance(self.action_space, spaces.Discrete)
         if not is_discrete and not (isinstance(self.action_space, spaces.Box) and self.action_space.is_bounded()):
-            known = "the actor's file of an older offpcc has no bounds" if action_space is None else action_space
             raise UserError(
-                f"the agent needs the bounds of its environment's actions ({known}); give a Box with these bounds, "
-                f'such as Agent.load("actor.pt", action_space=env.action_space)'
+                f"the agent needs the bounds of its environment's actions ({self.action_space}); give a Box with these "
+                f'bounds, such as Agent.load("actor.pt", action_space=env.action_space)'
             )
         size, whose = action_size(self.action_space), algorithm.action_space
         if size != algorithm.action_dim or is_discrete is not isinstance(whose, spaces.Discrete):
@@ -273,8 +272,7 @@ class Agent:
             action_space: see `Agent`; default: the one in the file, from training.
 
         Raises:
-            UserError: the file cannot be read, names an unknown class, or is from an older offpcc and has no action
-                bounds.
+            UserError: the file cannot be read, or names an unknown class.
         """
         return cls(load_actor(as_path(file, "file"), check_device(device, "device")), action_space)
 

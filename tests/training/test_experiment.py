@@ -235,21 +235,6 @@ def test_an_agent_may_act_in_other_units(tmp_path):
         offpcc.Agent(algorithm, gymnasium.spaces.Box(-np.inf, np.inf, (1,)))
 
 
-def test_an_older_actor_asks_for_the_bounds_of_actions(tmp_path):
-    file = tmp_path / "actor.pt"
-    offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm).save(file)
-    content, observation = torch.load(file, weights_only=True), np.array([0.6, 0.8], np.float32)
-    action = offpcc.Agent.load(file).act(observation)
-    for space in ("observation_space", "action_space"):
-        for bound in ("low", "high"):
-            del content["algorithm"]["arguments"][space][bound]
-    torch.save(content, file)
-    with pytest.raises(UserError, match=r"older offpcc.*action_space=env\.action_space"):
-        offpcc.Agent.load(file)
-    space = offpcc.make("pendulum-p-v0").action_space
-    assert offpcc.Agent.load(file, action_space=space).act(observation) == action
-
-
 def test_previous_action_and_reward_reach_the_networks():
     encoder = functools.partial(
         Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True, use_previous_reward=True
