@@ -654,10 +654,13 @@ class Construction:
         critics = (self.critic_encoders, self.critics) if self.has_critics and not self.acts_by_values else ()
         return self.shared_encoder, self.actor_encoder, self.actor, *critics
 
-    def target_values(self, summary: Tensor, action: Tensor) -> Tensor:
-        """Return Q' of all target critics, or of `target_subset` of them, drawn at random: (M, B, T, [S,] 1)."""
+    def target_values(self, summary: Tensor, *action: Tensor) -> Tensor:
+        """Return Q' of all target critics, or of `target_subset` of them, drawn at random: (M, B, T, [S,] 1).
+
+        For discrete actions there is no `action`, and the values are those of all actions, (M, B, T, A).
+        """
         drawn = () if self.target_subset is None else (self.noise.subset(self.critics.num, self.target_subset),)
-        values: Tensor = self.target_critics(summary, action, *drawn)
+        values: Tensor = self.target_critics(summary, *action, *drawn)
         return values
 
     def policy_value(self, h: Summaries, action: Tensor) -> Tensor:

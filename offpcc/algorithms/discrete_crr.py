@@ -47,7 +47,6 @@ class DiscreteCRR(ActorCritic):
     stat_names = ("critic_loss", "actor_loss", "q", "gap", "advantage_weight")
     actor: DiscreteActor
     critics: DiscreteCritics
-    target_critics: DiscreteCritics
 
     def __init__(
         self,
@@ -88,11 +87,9 @@ class DiscreteCRR(ActorCritic):
     def target(self, h: Summaries, batch: Batch) -> Tensor:
         """Return y = r + gamma (1 - d) sum_a' pi(a'|o') min Q'(o', a'), (B, T, 1)."""
         with torch.no_grad():
-            values: Tensor = self.target_critics(h.target_q[:, :, 1:])
-            if self.target_subset is not None:
-                values = values[self.noise.subset(self.critics.num, self.target_subset)]
             probs = self.actor.log_probs(h.next_pi).exp()
-            return self.td_target(batch, (probs * values.amin(0)).sum(-1, keepdim=True))
+            values = self.target_values(h.target_q[:, :, 1:]).amin(0)
+            return self.td_target(batch, (probs * values).sum(-1, keepdim=True))
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return mean -w log pi(a|o) over recorded actions (eq. 1), and {"advantage_weight"}, the mean of w."""

@@ -42,7 +42,6 @@ class DiscreteSAC(ActorCritic):
     stat_names = ("critic_loss", "actor_loss", "q", "entropy", "alpha")
     actor: DiscreteActor
     critics: DiscreteCritics
-    target_critics: DiscreteCritics
 
     def __init__(
         self,
@@ -89,15 +88,8 @@ class DiscreteSAC(ActorCritic):
         """Return y = r + gamma (1 - d) V(o'), with V = sum_a' pi(a'|o') (min Q'(o', a') - alpha log pi(a'|o'))."""
         with torch.no_grad():
             log_probs = self.actor.log_probs(h.next_pi)
-            values = self.least(self.target_critics, h.target_q[:, :, 1:]) - self.temperature() * log_probs
+            values = self.target_values(h.target_q[:, :, 1:]).amin(0) - self.temperature() * log_probs
             return self.td_target(batch, (log_probs.exp() * values).sum(-1, keepdim=True))
-
-    def least(self, critics: DiscreteCritics, summary: Tensor) -> Tensor:
-        """Return the least Q of all critics, or of `target_subset` of them, drawn at random: (B, T, A)."""
-        q: Tensor = critics(summary)
-        if self.target_subset is not None and critics is self.target_critics:
-            q = q[self.noise.subset(critics.num, self.target_subset)]
-        return q.amin(0)
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:
         """Return J_pi = mean sum_a pi(a|o) (alpha log pi(a|o) - Q(o, a)) (eq. 12), and {"entropy"}."""

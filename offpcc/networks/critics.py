@@ -116,10 +116,14 @@ class DiscreteCritics(nn.Module):
         self.nets = nn.ModuleList(head(summary_dim, hidden_dims, num_actions * num_quantiles) for _ in range(num))
         self.values = nn.ModuleList(head(summary_dim, hidden_dims, num_quantiles) for _ in range(num * dueling))
 
-    def forward(self, summary: Tensor) -> Tensor:
-        """Return the Q values (N, B, T, A) of `summary` (N or 1, B, T, H): the mean of the quantiles."""
+    def forward(self, summary: Tensor, members: Tensor | None = None) -> Tensor:
+        """Return the Q values (N, B, T, A) of `summary` (N or 1, B, T, H): the mean of the quantiles.
+
+        If `members` (M,) are given, numbers of critics, the values are theirs: (M, B, T, A).
+        """
         quantiles = self.quantiles(summary)
-        return quantiles.squeeze(-1) if self.num_quantiles == 1 else quantiles.mean(-1)
+        q = quantiles.squeeze(-1) if self.num_quantiles == 1 else quantiles.mean(-1)
+        return q if members is None else q[members]
 
     def quantiles(self, summary: Tensor) -> Tensor:
         """Return the quantiles (N, B, T, A, K) of `summary` (N or 1, B, T, H)."""
