@@ -1,6 +1,7 @@
 """The table, and what is true of every environment in it."""
 
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -145,12 +146,13 @@ def test_registering_imports_no_simulator():
         ("mujoco", "reacher-pomdp-v0", "mujoco"),
         ("pybullet_envs_gymnasium", "ant-bullet-v-v0", "pybullet-envs-gymnasium"),
         ("pybullet_envs_gymnasium", "halfcheetah-p-v0", "pybullet-envs-gymnasium"),
+        ("pybullet", "bumps-normal-test-v0", "pybullet"),
     ],
 )
 def test_a_missing_simulator_is_named(monkeypatch, module, name, package):
     monkeypatch.setitem(sys.modules, module, None)
     assert missing_package(name) == package
-    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=f"`pip install {package}`"):
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=f"package {package}, .*`pip install {package}`"):
         gymnasium.make(name)
 
 
@@ -244,6 +246,18 @@ def test_frames_change_as_it_moves(row, opened):
         frames.append(env.render())
     assert all(frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3 for frame in frames)
     assert all((before != after).any() for before, after in pairwise(frames))
+
+
+@pytest.mark.filterwarnings("ignore:.*HumanRendering:UserWarning")
+@pytest.mark.parametrize("name", ["water-maze-simple-pomdp-v0", "bumps-normal-test-v0"])
+def test_a_window_shows_the_frames(monkeypatch, name):
+    pytest.importorskip("pygame")
+    if missing_package(name):
+        pytest.skip(f"needs {missing_package(name)}")
+    monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
+    with closing(gymnasium.make(name, render_mode="human")) as env:
+        env.reset(seed=0)
+        env.step(np.zeros(2, np.float32))
 
 
 @pytest.mark.parametrize("row", [row for row in ENVIRONMENTS if row.package is None], ids=lambda row: row.name)

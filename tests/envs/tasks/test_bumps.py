@@ -1,7 +1,6 @@
 """Push the right bump: the physics of a soft and a hard finger, what ends an episode, and that feeling solves it."""
 
 import gc
-import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -439,14 +438,6 @@ def test_a_forgotten_one_frees_its_world():
     assert not pybullet.isConnected(world)
 
 
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pybullet", None)
-    with pytest.raises(gymnasium.error.DependencyNotInstalled) as raised:
-        gymnasium.make(NAME)
-    for part in (NAME, "`pip install pybullet`"):
-        assert part in str(raised.value)
-
-
 # Pictures ---------------------------------------------------------------------------------------------------------
 
 
@@ -483,13 +474,3 @@ def test_frames_change_as_it_moves():
 
 def test_nothing_is_rendered_without_a_mode(env):
     assert env.render() is None
-
-
-@pytest.mark.filterwarnings("ignore:.*HumanRendering:UserWarning")
-def test_a_window_shows_the_frames(monkeypatch):
-    pytest.importorskip("pygame")
-    monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
-    env = gymnasium.make(NAME, render_mode="human")
-    env.reset(seed=0)
-    env.step(np.zeros(2, np.float32))
-    env.close()

@@ -1,7 +1,5 @@
 """The corridor: what it shows and when, that remembering is worth 1 and all else 0, and that nothing else remembers."""
 
-import pickle
-
 import gymnasium
 import numpy as np
 import pytest
@@ -112,19 +110,6 @@ def test_other_lengths_are_refused(length):
     with pytest.raises(UserError, match=r"^Corridor\.length is .*; it has to be a whole number, 2 or more$"):
         Corridor(length)
     assert len(play(Corridor(np.int64(2)), lambda seen: 0.0, seed=0)[1]) == 3
-
-
-def test_pickling_keeps_the_episode():
-    env = Corridor(6)
-    env.reset(seed=0)
-    for _ in range(3):
-        env.step(np.ones(1, np.float32))
-    copy = pickle.loads(pickle.dumps(env))
-    for _ in range(4):
-        (*steps, info), (*others, same) = (each.step(np.ones(1, np.float32)) for each in (env, copy))
-        for one, other in zip([*steps, info["state"]], [*others, same["state"]], strict=True):
-            np.testing.assert_array_equal(one, other)
-    assert env.reset()[0][0] == copy.reset()[0][0]
 
 
 def test_frames_show_the_cue_the_walk_and_the_turn():

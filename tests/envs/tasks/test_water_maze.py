@@ -1,8 +1,5 @@
 """The water maze: how the agent swims, when it is put back, and that remembering the platform pays."""
 
-import os
-import pickle
-
 import gymnasium
 import numpy as np
 import pytest
@@ -212,15 +209,6 @@ def test_bounds_are_tight():
         assert env.step(STILL)[0] in space
 
 
-def test_pickling_keeps_the_episode(env):
-    swim(env, *[(0.03, 0)] * 7)
-    copy = pickle.loads(pickle.dumps(env))
-    for _ in range(12):
-        expected, seen = swim(env, (0.01, 0.001)), swim(copy, (0.01, 0.001))
-        np.testing.assert_array_equal(seen[0], expected[0])
-        assert seen[1] == expected[1]
-
-
 def test_frames_show_the_pool_the_platform_and_the_agent(env):
     env.render_mode = "rgb_array"
     env._position = np.array([0.0, 0.5])
@@ -235,13 +223,3 @@ def test_frames_show_the_pool_the_platform_and_the_agent(env):
 
 def test_nothing_is_rendered_without_a_mode(env):
     assert env.render() is None
-
-
-@pytest.mark.filterwarnings("ignore:.*HumanRendering:UserWarning")
-def test_a_window_shows_the_frames(monkeypatch):
-    pytest.importorskip("pygame")
-    monkeypatch.setitem(os.environ, "SDL_VIDEODRIVER", "dummy")
-    env = gymnasium.make(POMDP, render_mode="human")
-    env.reset(seed=0)
-    env.step(STILL)
-    env.close()
