@@ -57,7 +57,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.sac": "245436f95c106a16",
     "algorithms.td3": "5883d55a4f0e7c69",
     "algorithms.td3_bc": "792b86fd431b5f36",
-    "networks.actors": "f69e418877a5a987",
+    "networks.actors": "3afdc1d9475c4659",
     "networks.cells.base": "e7d22e2a193c5ba9",
     "networks.cells.concat": "c124061cbeab6c3d",
     "networks.cells.gru": "d34e80b45df3bd30",
@@ -69,7 +69,6 @@ DIGESTS: dict[str, str] = {
     "networks.cells.transformer": "452fad8f9370f72c",
     "networks.critics": "34c761cace135f6a",
     "networks.encoders": "e4fcdc26838bb3ed",
-    "networks.flow": "566e8f5482a329a8",
     "networks.layers": "4c1edaf0e410e27d",
     "networks.recurrent": "8e13ac764adc32ec",
 }

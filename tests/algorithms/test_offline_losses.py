@@ -27,6 +27,7 @@ from torch.distributions import Normal, kl_divergence
 
 from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
+from offpcc.algorithms.bcq import VariationalAutoencoder
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Batch, Step
 from offpcc.utils.errors import UserError
@@ -859,3 +860,15 @@ def test_bcq_acts_by_the_sample_that_the_first_critic_likes_best(deterministic):
     samples = agent.perturbed(agent.actor, h, agent.vae.decode(h, latents))
     assert chosen.shape == (4, 1, ACTION_DIM)
     assert_same(chosen[..., 0], samples[..., 0].amax(-1))
+
+
+def test_several_latents_of_a_step_are_each_decoded_at_its_summary():
+    torch.manual_seed(0)
+    vae = VariationalAutoencoder(4, 2, (6,), 20).double()
+    summary, latent = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 5, 7, 4, dtype=torch.float64)
+    actions = vae.decode(summary, latent)
+    assert actions.shape == (3, 5, 7, 2) and actions.abs().max() < 1.0
+    for i in range(7):
+        torch.testing.assert_close(actions[:, :, i], vae.decode(summary, latent[:, :, i]))
+    assert [x.shape for x in vae.encode(summary, actions[:, :, 0])] == [(3, 5, 4), (3, 5, 4)]
+    assert vae.latents.shape == (20, 4) and vae.latents.abs().max() <= 0.5
