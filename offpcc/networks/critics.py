@@ -68,10 +68,8 @@ class Critics(nn.Module):
         num, rows = len(weights[0]), action.shape[:-1]
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
-        if self._takes_kernels(x, is_frozen=not weights[0].requires_grad):
-            x = perceptrons(x, weights, self.has_norm)
-        else:
-            x = run_ensemble(self.net, x, iter(weights))
+        by_kernels = self._takes_kernels(x, is_frozen=not weights[0].requires_grad)
+        x = perceptrons(x, weights, self.has_norm) if by_kernels else run_ensemble(self.net, x, iter(weights))
         return x.view(num, *rows, 1)
 
     def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:

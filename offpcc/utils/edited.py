@@ -67,7 +67,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "afe1cceadf6dac06",
     "networks.cells.transformer": "452fad8f9370f72c",
-    "networks.critics": "34c761cace135f6a",
+    "networks.critics": "753c92436a56d575",
     "networks.encoders": "e4fcdc26838bb3ed",
     "networks.layers": "4c1edaf0e410e27d",
     "networks.recurrent": "8e13ac764adc32ec",
