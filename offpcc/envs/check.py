@@ -643,8 +643,7 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
             env.reset(seed=seed)
             for step in range(1, 21):
                 observation, reward, terminated, truncated, _ = env.step(action)
-                is_number = isinstance(reward, numbers.Real | np.number | np.bool_)  # else another finding says so
-                read = float(reward) if is_number else 0.0
+                read = float(reward) if _is_number(reward) else 0.0  # another finding says that it is none
                 if is_finite and not (np.isfinite(observation).all() and np.isfinite(read)):
                     text = f"actions of {value:g} gave an observation or a reward that is not finite at step {step}"
                     return Finding("actions", FAULT, text, "find the part that diverges at the bounds of action_space")
