@@ -107,11 +107,13 @@ def run_episodes(
 def _success(info: Mapping[str, Any]) -> float | None:
     """Return whether an episode was a success, by the name of stable-baselines3 and Gymnasium-Robotics or Meta-World's.
 
-    None if the environment does not tell it.
+    It is 1 or 0; None if the environment does not tell it. Texts, NaN and other values that are no flag are ignored.
     """
     told = info.get("is_success", info.get("success"))
-    is_number = isinstance(told, bool | int | float | np.generic | np.ndarray) and np.size(told) == 1
-    return float(np.asarray(told).item()) if is_number else None
+    if not isinstance(told, bool | int | float | np.generic | np.ndarray) or np.size(told) != 1:
+        return None
+    value = np.asarray(told).reshape(())
+    return float(bool(value)) if value.dtype.kind in "biuf" and not np.isnan(value) else None
 
 
 class Evaluation:

@@ -56,7 +56,11 @@ def trained(results, resume=False, seed=1, **training):
     [
         ("is_success", bool, 0.5),
         ("success", lambda is_one: np.array([is_one], np.float32), 0.5),  # Meta-World's name
+        ("is_success", lambda is_one: 3 * is_one, 0.5),  # as the number of solved parts
         ("is_success", str, None),
+        ("is_success", np.str_, None),
+        ("is_success", lambda is_one: np.array([None]), None),
+        ("is_success", lambda is_one: np.nan, None),
         (None, bool, None),
     ],
 )
