@@ -215,8 +215,11 @@ def check_spaces_fit(env: str, seen: spaces.Space[Any], actions: spaces.Space[An
     if fits and (is_discrete, size) == (algorithm.is_discrete, algorithm.action_dim):
         return
     there, known = (
-        f"observations {space.unpacked_shape if isinstance(space, PackedDict) else f'of shape {shape}'}"
-        for space, shape in ((seen, seen.shape), (packed, algorithm.space_shape))
+        f"observations {space.unpacked_shape if isinstance(space, PackedDict) else shape}"
+        for space, shape in (
+            (seen, f"{seen}" if seen.shape is None else f"of shape {seen.shape}"),
+            (packed, f"of shape {algorithm.space_shape}"),
+        )
     )
     kind = {True: "discrete actions", False: "action dimensions"}
     raise OtherEnvironmentError(

@@ -421,6 +421,13 @@ def test_an_environment_that_is_not_the_agents_is_refused(algorithm, env, words,
     assert not list(tmp_path.iterdir())
 
 
+def test_a_refused_space_without_a_shape_is_named(tmp_path):
+    """It is of Gymnasium's environment, which `offpcc.make` did not wrap."""
+    agent, env = agent_of("pendulum-p-v0", "sac"), gymnasium.make("Blackjack-v1")
+    with pytest.raises(UserError, match=r"has observations Tuple\(Discrete\(32\), .*\) and 2 discrete actions, but"):
+        offpcc.export(agent, tmp_path / "actor.pt2", env=env)
+
+
 @pytest.mark.slow
 def test_the_numpy_example_reads_previous_rewards_and_entries(tmp_path):
     agent = agent_of(Told, "rsac", *EXTRAS)
