@@ -100,7 +100,9 @@ def _minari_fault(path: Path) -> str:
     try:
         name = json.loads((file.parent / "metadata.json").read_text(encoding="utf-8"))["dataset_id"]
         root = file.parents[1 + len(Path(name).parts)]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    if not name or root / name != file.parents[1]:  # the folder was renamed, so Minari does not find it by this name
         return ""
     return f"{path} belongs to a Minari dataset; give minari:{name}, and set MINARI_DATASETS_PATH to {root}"
 

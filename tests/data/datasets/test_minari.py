@@ -173,9 +173,10 @@ def test_its_file_and_folders_lead_to_its_name(minari, tmp_path):
     for given in (path, path.parent, path.parents[1]):
         with pytest.raises(UserError, match=rf"give minari:mine/here-v0, and set MINARI_DATASETS_PATH to {tmp_path}$"):
             load_dataset(given)
-    (path.parent / "metadata.json").write_text("{}")
-    with pytest.raises(UserError, match="is a folder"):
-        load_dataset(path.parent)
+    for text in ("{}", '{"dataset_id": "mine/renamed-v0"}', '{"dataset_id": ""}', "[" * 100_000):
+        (path.parent / "metadata.json").write_text(text)
+        with pytest.raises(UserError, match="is a folder"):
+            load_dataset(path.parent)
 
 
 def changed(path, key, change):
