@@ -115,3 +115,19 @@ def test_a_report_of_rates_is_over_all_tasks_and_not_by_d4rl(tmp_path, capfd):
         offpcc.report(tmp_path, metric="test/success_rate", normalise="d4rl")
     with pytest.raises(offpcc.UserError, match=r"no run in .* has a number for 'test/succes_rate'"):
         offpcc.report(tmp_path, metric="test/succes_rate")
+
+
+def test_a_report_names_the_runs_without_the_metric(tmp_path):
+    """As those of an older version, which have tests all the same."""
+    for run_id, text in {
+        "1": "test/return\n1,5",
+        "2": "test/success_rate\n1,0.5",
+        "3": "test/success_rate\n1,0.7",
+    }.items():
+        folder = tmp_path / "a" / "sac" / run_id
+        folder.mkdir(parents=True)
+        (folder / "progress.csv").write_text(f"step,{text}\n")
+    report = offpcc.report(tmp_path, metric="test/success_rate")
+    assert "runs of sac in a without any number for test/success_rate, left out: 1" in report["warnings"]
+    with pytest.raises(offpcc.UserError, match="3 is the only run with any number for test/success_rate, and"):
+        offpcc.report([tmp_path / "a/sac/1", tmp_path / "a/sac/3"], metric="test/success_rate")

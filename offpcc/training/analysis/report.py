@@ -384,6 +384,7 @@ def _read(folders: Sequence[Path], test: str, metric: str) -> tuple[list[Runs], 
     """Return the runs in some folders, and warnings about them."""
     groups, faults = groups_with_numbers(folders, metric)
     found, warnings = list[Runs](), [f"left out: {error.message}" for error in faults]
+    what = "test" if metric == RETURN else f"number for {metric}"
     for group in groups:
         for run in group.runs:
             RunFolder.at(run).refuse_newer()
@@ -397,7 +398,7 @@ def _read(folders: Sequence[Path], test: str, metric: str) -> tuple[list[Runs], 
             continue
         without = [run.name for run in group.runs if run not in aligned.runs]
         if without:
-            warnings.append(f"runs of {name} in {group.environment} without any test, left out: {cut(without, ', ')}")
+            warnings.append(f"runs of {name} in {group.environment} without any {what}, left out: {cut(without, ', ')}")
         end = aligned.steps[-1]
         ends = [float(curve.steps[-1]) for curve in aligned.curves]
         if end < max(ends):
@@ -421,8 +422,8 @@ def _read(folders: Sequence[Path], test: str, metric: str) -> tuple[list[Runs], 
     runs = [run for one in found for run in one.folders]
     if len(runs) == 1:
         raise UserError(
-            f"{os.path.relpath(runs[0])} is the only run with tests, and a report compares several; name more runs, or "
-            f"draw this one by offpcc plot"
+            f"{os.path.relpath(runs[0])} is the only run with any {what}, and a report compares several; name more "
+            f"runs, or draw this one by offpcc plot"
         )
     return found, warnings + _about(found)
 

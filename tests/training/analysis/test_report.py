@@ -443,7 +443,7 @@ def test_bad_input(results, given, message):
 
 
 def test_bad_runs(results):
-    with pytest.raises(UserError, match="is the only run with tests"):
+    with pytest.raises(UserError, match="is the only run with any test,"):
         offpcc.report(results / "a-v0" / "sac" / "1")
     write_run(results / "a-v0" / "sac" / "9", [0.0, 1.0, 2.0], versions={"offpcc": "9.0.0"})
     with pytest.raises(UserError, match=r"offpcc 9\.0\.0 made the run"):
