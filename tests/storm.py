@@ -226,11 +226,15 @@ def start(words: list[str]) -> Process:
 def finish(process: Process, folder: Path) -> tuple[float, float]:
     """Wait for a process undisturbed; the seconds of the CPU's until its folder holds a file, and until its end."""
     begins = ends = 0.0
+    deadline = time.monotonic() + LONGEST_RUN
     while True:
         try:
             told, errors = process.communicate(timeout=0.01)
             break
         except subprocess.TimeoutExpired:
+            if time.monotonic() > deadline:
+                process.kill()
+                raise
             ends = work(process)
             if not any(files for _, _, files in os.walk(folder)):
                 begins = ends

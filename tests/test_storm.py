@@ -3,11 +3,21 @@
 import itertools
 import os
 import signal
+import subprocess
 
 import pytest
 import soak
+import storm as storm_module
 from conftest import merged
 from storm import ROOT, kinds, storm, table
+
+
+def test_an_undisturbed_run_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(storm_module, "LONGEST_RUN", 0.1)
+    process = subprocess.Popen(["sleep", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        storm_module.finish(process, tmp_path)
+    assert process.wait(60) == -signal.SIGKILL
 
 
 @pytest.mark.slow
