@@ -9,7 +9,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import PassiveEnvChecker, TimeLimit
 
 import offpcc
 from offpcc.envs.make import UnsuitableEnvironment, env_options, make
@@ -298,6 +298,17 @@ def test_robots_need_no_import():
     pytest.importorskip("gymnasium_robotics")
     env = make("PointMaze_UMaze-v3", **env_options().values())
     assert env.observation_space["observation"].shape == (4,)
+
+
+def test_gymnasiums_checker_does_not_warn_for_each_environment():
+    """As it does of observations in float64, which become float32."""
+    gymnasium.register("offpcc-wide-v0", Silent, kwargs={"observations": VECTOR, "actions": ACTIONS})
+    try:
+        for kwargs, checks in ({}, False), ({"disable_env_checker": False}, True):
+            env = make("offpcc-wide-v0", kwargs=kwargs)
+            assert (PassiveEnvChecker in map(type, levels(env))) == checks
+    finally:
+        del gymnasium.registry["offpcc-wide-v0"]
 
 
 def test_it_is_a_value_error():
