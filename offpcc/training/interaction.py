@@ -40,9 +40,12 @@ class EpisodeResult(NamedTuple):
 
 
 def success_rate(results: Sequence[EpisodeResult]) -> float | None:
-    """Return the share of episodes that were a success; None if none of them tells it."""
-    told = [result.success for result in results if result.success is not None]
-    return float(np.mean(told)) if told else None
+    """Return the share of episodes that were a success; None if none of them tells it.
+
+    Some environments tell only successes, so an episode that tells nothing beside others that do is none.
+    """
+    told = [result.success for result in results]
+    return None if all(one is None for one in told) else sum(one or 0.0 for one in told) / len(told)
 
 
 class Interaction:

@@ -192,6 +192,8 @@ def train(
         if interaction is not None:
             values["train/dropped_episodes"] = interaction.num_dropped
         succeeds = SUCCESS_RATE in values or any(SUCCESS_RATE in earlier for earlier in loop.rows)
+        if succeeds and tested:
+            values.setdefault(SUCCESS_RATE, 0.0)  # the environment tells only successes
         names = columns_of(algorithm, tests, interaction, loop.switch_step is not None, succeeds) + called.columns
         row: dict[str, float | None] = {name: values.get(name) for name in names}
         report_unnamed_stats(algorithm, [name for name in values if name not in {*names, *told}])

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 
 import offpcc
 from offpcc.cli.main import main
-from offpcc.training.evaluation import overview
+from offpcc.training.evaluation import Evaluation, overview
 from offpcc.training.interaction import EpisodeResult, success_rate
 
 
@@ -71,10 +71,12 @@ def test_the_last_step_tells(told, value, rate):
     assert ("success rate 0.50" in str(result)) == (rate is not None)
 
 
-def test_episodes_that_do_not_tell_do_not_count():
-    results = [EpisodeResult(1.0, 5, success) for success in (1.0, None, 0.0, 0.0)]
-    assert success_rate(results) == pytest.approx(1 / 3)
-    assert "success rate 0.33" in overview(results)
+def test_an_episode_that_tells_nothing_is_no_success():
+    """Some environments have the entry only after a success."""
+    results = [EpisodeResult(1.0, 5, success) for success in (1.0, None, None, None)]
+    assert success_rate(results) == 0.25
+    assert "success rate 0.25" in overview(results)
+    assert success_rate([EpisodeResult(1.0, 5)]) is None
 
 
 def test_a_run_has_a_column_of_it_and_goes_on_with_it(tmp_path):
@@ -87,6 +89,19 @@ def test_a_run_has_a_column_of_it_and_goes_on_with_it(tmp_path):
     assert [row["test/success_rate"] for row in tables[0]] == ["0.5"] * 3
     without_times = [[{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows] for rows in tables]
     assert without_times[0] == without_times[1] and [*tables[1][0]] == names
+
+
+def test_tests_without_a_success_have_a_rate_of_0_after_one_with_it(tmp_path, monkeypatch):
+    """In an environment that tells only successes; tests before the first are not known to have none."""
+    rates = iter([None, 1.0, None])
+
+    def run(self, *args):
+        return [EpisodeResult(0.0, 5, next(rates))]
+
+    monkeypatch.setattr(Evaluation, "run", run)
+    run = trained(tmp_path)
+    with (run.folder / "progress.csv").open() as file:
+        assert [row["test/success_rate"] for row in csv.DictReader(file)] == ["", "1.0", "0.0"]
 
 
 def test_the_commands_show_and_compare_it(tmp_path, capfd):
