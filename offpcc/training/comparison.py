@@ -214,14 +214,28 @@ def differing(given: Sequence[Settings]) -> list[str]:
 def name_settings(given: Sequence[Settings]) -> list[str]:
     """Return a short name for each item, with the settings that differ, as in "lr=0.001, gamma=0.9"."""
     names = differing(given)
-    if len(names) > MOST_NAMED:  # settings with many values come first, as they tell most items apart
-        names.sort(key=lambda name: -len({_comparable(_value(settings, name)) for settings in given}))
+    if len(names) > MOST_NAMED:
+        names = _separating_first(given, names)
     parameters = [name.rpartition(".")[2] for name in names]
     labels = {
         name: parameter if parameters.count(parameter) == 1 else name
         for name, parameter in zip(names, parameters, strict=True)
     }
     return [_name(settings, labels) for settings in given]
+
+
+def _separating_first(given: Sequence[Settings], names: Sequence[str]) -> list[str]:
+    """Return the names with those first that tell all items apart, as few as a greedy search finds."""
+    values = {name: [_comparable(_value(settings, name)) for settings in given] for name in names}
+    first, classes = list[str](), list[tuple[object, ...]]([()] * len(given))
+    while len({*classes}) < len(given) and len(first) < len(names):
+        rest = [name for name in names if name not in first]
+        best = max(rest, key=lambda name: len({*zip(classes, values[name], strict=True)}))
+        divided: list[tuple[object, ...]] = [*zip(classes, values[best], strict=True)]
+        if len({*divided}) == len({*classes}):
+            break
+        first, classes = [*first, best], divided
+    return [*first, *(name for name in names if name not in first)]
 
 
 def group_runs(runs: Sequence[Path]) -> dict[str, list[Path]]:
