@@ -7,6 +7,8 @@ import pkgutil
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -282,8 +284,8 @@ LONG = (*merged(*QUICK), "train.num_epochs=1_000", "Checkpoints.every=1_000")
 
 
 @pytest.mark.slow
-def test_a_whole_process_group_is_interrupted(tmp_path, start):
-    """As by Ctrl-C: workers and Weights & Biases get the signal, too."""
+def test_a_whole_process_group_is_interrupted(tmp_path):
+    """As by Ctrl-C: workers and Weights & Biases get the signal, too. It is a start as by a user, and no fork."""
     bindings = [*LONG, "environments.num_envs=2", "environments.worker_processes=True"]
     tracking = {"OFFPCC_WANDB_PROJECT": "test", "WANDB_MODE": "offline"}
     try:
@@ -291,7 +293,11 @@ def test_a_whole_process_group_is_interrupted(tmp_path, start):
     except ImportError:
         tracking = {}
     words = ("--env", "pendulum-p-v0", "--algo", "rsac", "--results", tmp_path)
-    process = start(*words, bindings=bindings, **tracking)
+    process = subprocess.Popen(
+        [sys.executable, LAUNCH, *words, "--config", "test/template_short.gin", "--gin", *bindings],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **tracking},
+        preexec_fn=lambda: (os.setpgid(0, 0), signal.signal(signal.SIGINT, signal.default_int_handler)),
+    )  # fmt: skip
     wait_for(lambda: tables(tmp_path), process)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -166,7 +166,7 @@ class Agent:
                         remedy = f"; give those of {self._num_envs} environments, or call reset() for one"
                     else:
                         num = np.shape(next(value for _, value in entries_of(by_key)))[0]
-                        packed.pack(by_key, (max(num, 1),))  # no rows fit no agent
+                        packed.pack(by_key, (max(num, 1),))  # of 0 rows, other faults are told
                         remedy = f"; for {counted(num, 'environment')}, call reset(num_envs={num}) first"
                 raise ValueError(f"act got a wrong observation: {error}{remedy}") from None
         is_tuple = isinstance(observation, tuple)

@@ -22,6 +22,7 @@ from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import check_context_length, note_on_copying, note_on_data, note_without_data, real_part
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers.console import return_decimals
+from offpcc.training.metrics import SUCCESS_RATE
 from offpcc.training.online import OnlinePhase
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import ALMOST_ONE, explain_no_updates, planned_updates
@@ -240,8 +241,10 @@ def tell_result(folder: RunFolder, announce: Callable[[str], None]) -> None:
         version = f" in {simulator}" if simulator else ""
         scores = rows.get("test/normalized_score")
         score = "" if scores is None else f", D4RL score {scores[-1]:.1f}"
+        rates = rows.get(SUCCESS_RATE)
+        success = "" if rates is None else f", success rate {rates[-1]:.2f}"
         shown = [f"{value:.{return_decimals(mean)}f}" for value in (mean, spread)]
-        announce(f"test return after {steps:,.0f} steps{version}: mean {shown[0]}, s.d. {shown[1]}{score}")
+        announce(f"test return after {steps:,.0f} steps{version}: mean {shown[0]}, s.d. {shown[1]}{success}{score}")
     announce(f"learning curve  {folder.curve}")
     for video in folder.video_files()[:1]:
         announce(f"video           {video}")
