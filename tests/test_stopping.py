@@ -295,7 +295,8 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
     words = ("--env", "pendulum-p-v0", "--algo", "rsac", "--results", tmp_path)
     process = subprocess.Popen(
         [sys.executable, LAUNCH, *words, "--config", "test/template_short.gin", "--gin", *bindings],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **tracking},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **tracking},
         preexec_fn=lambda: (os.setpgid(0, 0), signal.signal(signal.SIGINT, signal.default_int_handler)),
     )  # fmt: skip
     wait_for(lambda: tables(tmp_path), process)
