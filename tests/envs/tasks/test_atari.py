@@ -204,7 +204,7 @@ def test_tests_play_whole_games_and_tell_the_score():
         lives.append(info["lives"])
         score += reward
     assert (lives[0], lives[-1]) == (5, 0)
-    assert result == (score, len(lives))
+    assert result[:2] == (score, len(lives))
 
 
 @pytest.mark.parametrize("algo", ["cdqn", "crdsac"])
