@@ -256,8 +256,7 @@ def run_report(
     files = files_of_report(out, "--out")  # before they are there
     if track:
         check_installed()
-    what: dict[str, Any] = {"baseline": baseline, "normalise": normalise, "test": test, "metric": metric}
-    values = report_runs(folder, out, **what, announce=print)
+    values = report_runs(folder, out, baseline=baseline, normalise=normalise, test=test, metric=metric, announce=print)
     if track:
         with report_errors("Weights & Biases"):
             upload_report(values, files, print)

@@ -473,8 +473,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "exists. The default is report.",
     },
     "report --metric": {
-        "help": "Compare this column of progress.csv, of which more is "
-        "better, such as test/success_rate. The default is test/return."
+        "help": "Compare this column of progress.csv, of which more is better, such as test/success_rate. The default "
+        "is test/return."
     },
     "report --track": {"help": "Also log the table, the figure and the JSON file to Weights & Biases, as one run."},
     "board folder": {"nargs": "+", "help": "Show the runs in these folders: of runs, algorithms or environments."},

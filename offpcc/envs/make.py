@@ -351,7 +351,7 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
     try:
         with torch_settings_kept(name), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
-            # Its warnings repeat for each environment; `offpcc check` and the guard look closer.
+            # The checker repeats its warnings for each environment. `offpcc check` and the guard look closer.
             return gymnasium.make(spec, **{"disable_env_checker": True, **given})
     except UserError:
         raise

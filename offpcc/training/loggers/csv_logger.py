@@ -26,23 +26,22 @@ class CSVLogger(Logger):
     def __init__(self, file: Path, columns: Sequence[str], rows: Sequence[Row] = ()) -> None:
         self._file, self._rows = file, [*rows]
         self._columns = joined_columns(columns, rows)
-        self._text = table_text(self._columns, rows)
-        write_text(file, self._text)
+        self._write()
 
     def epoch(self, row: Row) -> None:
         """Append a row. A missing number or None gives an empty cell."""
         self._rows.append(row)
         if row.keys() - set(self._columns):
             self._columns = joined_columns(self._columns, [row])
-            self._text = table_text(self._columns, self._rows)
-            write_text(self._file, self._text)
+            self._write()
             return
-        line = _line(self._columns, row)
-        self._text += line
         try:
-            append_text(self._file, line)
+            append_text(self._file, _line(self._columns, row))
         except FileNotFoundError:  # the user has removed it
-            write_text(self._file, self._text)
+            self._write()
+
+    def _write(self) -> None:
+        write_text(self._file, table_text(self._columns, self._rows))
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
