@@ -113,7 +113,7 @@ evidence: $(EVIDENCE) $(HOURS)
 $(EVIDENCE) $(HOURS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id $(if $(filter $@,$(HOURS)),1,1 2 3) \
-	  --threads 1 --results results/evidence --resume
+	  --threads 1 --results results/evidence --no_video --resume
 
 # The paper's twelve tasks (Yang & Nguyen 2021): those that no other table has, in budgets for one core, and its own
 # settings on two tasks, until three tests in a row have at least the return: environment, algorithm, config.
@@ -126,12 +126,12 @@ evidence-paper: $(TWELVE) $(PAPER)
 
 $(TWELVE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) \
-	  --config evidence/$(word 4,$(subst +, ,$@)).gin --run_id 1 --threads 1 --results results/evidence --resume
+	  --config evidence/$(word 4,$(subst +, ,$@)).gin --run_id 1 --threads 1 --results results/evidence --no_video --resume
 
 $(PAPER): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config paper/$(word 3,$(subst +, ,$@)).gin --run_id 1 \
 	  --gin "ActorCritic.precision = 'bfloat16'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
-	  --threads 2 --results results/evidence/paper --resume
+	  --threads 2 --results results/evidence/paper --no_video --resume
 
 # PyBullet's tasks with hidden velocities or positions, one setting for all, two ids each.
 VELOCITIES := $(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0 halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0)
@@ -140,7 +140,7 @@ evidence-velocities: $(VELOCITIES)
 
 $(VELOCITIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config evidence/velocities.gin --run_id 1 2 \
-	  --threads 1 --results results/evidence/velocities --resume
+	  --threads 1 --results results/evidence/velocities --no_video --resume
 
 # Learning from recorded data: environment, data, algorithm, config. The first two kinds of data are made here; the last are
 # others' recordings, which are to lie in $OFFPCC_DATASETS (results/README.md names their sources).
@@ -169,11 +169,11 @@ OFFLINE_NORMALIZED := $(addprefix normalized+,$(foreach algo,bc iql bcq,$(filter
 
 $(DATA)/pendulum_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env pendulum-v0 --algo sac --config evidence/pendulum.gin --run_id 1 \
-	  --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
+	  --threads 1 --results results/evidence/recorded --save_dataset $@ --no_video --resume
 
 $(DATA)/hopper_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env hopper-mujoco-v0 --algo sac --config evidence/hopper.gin --run_id 1 \
-	  --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
+	  --threads 1 --results results/evidence/recorded --save_dataset $@ --no_video --resume
 
 $(DATA)/hopper_medium.hdf5: $(DATA)/hopper_replay.hdf5
 	$(RUN) offpcc/launch.py collect --env hopper-mujoco-v0 --actor results/evidence/recorded/hopper-mujoco-v0/sac/1 \
@@ -198,7 +198,7 @@ $(HOPPER_MEDIUM) $(HOPPER_EXPERT): $(DATA)/hopper_zoo_%.hdf5: | $(VENV)/installe
 
 $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
-	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@ --resume
+	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@ --no_video --resume
 
 evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
 
@@ -207,17 +207,17 @@ $(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hd
 $(OFFLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(if $(filter $@,$(OFFLINE_OTHERS)),$(OFFPCC_DATASETS),$(DATA))/$(word 2,$(subst +, ,$@)).hdf5 \
-	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --resume
+	  --run_id $(if $(filter $@,$(OFFLINE_PENDULUM)),1 2 3,1) --threads 1 --results results/evidence --no_video --resume
 
 $(OFFLINE_HIDDEN): $(VENV)/installed $(HOPPER_EXPERT)
 	$(RUN) offpcc/launch.py --env hopper-mujoco-p-v0 --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/hopper_hidden.gin \
-	  --dataset $(HOPPER_EXPERT) --run_id 1 2 --threads 1 --results results/evidence --resume
+	  --dataset $(HOPPER_EXPERT) --run_id 1 2 --threads 1 --results results/evidence --no_video --resume
 
 $(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
 	  --gin "$(CLASS_$(word 4,$(subst +, ,$@))).normalize_observations=$(if $(filter raw+%,$@),False,True)" \
 	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
-	  --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
+	  --results results/evidence/$(word 1,$(subst +, ,$@)) --no_video --resume
 
 # Going on in the environment after recorded data: environment, data, algorithm, config, environment steps.
 TO_ONLINE := evidence/offline_to_online
@@ -242,12 +242,12 @@ $(ONLINE_MAZE) $(ONLINE_MAZE_1): $(DATA)/water_maze_replay.hdf5
 $(ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --then_env_steps $(word 5,$(subst +, ,$@)) \
-	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 $(if $(filter $@,$(ONLINE_HOPPER)),2)) --threads 1 --results results/evidence --resume
+	  --run_id $(if $(filter $@,$(ONLINE_PENDULUM)),1 2 3 4 5,1 $(if $(filter $@,$(ONLINE_HOPPER)),2)) --threads 1 --results results/evidence --no_video --resume
 
 $(ONLINE_SAC) $(ONLINE_MAZE_1): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 3,$(subst +, ,$@)).hdf5 --then_env_steps $(word 6,$(subst +, ,$@)) \
-	  --run_id 1 $(if $(filter $@,$(ONLINE_SAC)),2 3 4 5) --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --resume
+	  --run_id 1 $(if $(filter $@,$(ONLINE_SAC)),2 3 4 5) --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --no_video --resume
 
 # The same recording, learned by d3rlpy, by CORL and by the code of two papers' authors, with equal settings: algorithm,
 # library. Clones are in $CORL, $FQL and $RLPD. `bc` learns from the best tenth of the episodes.
@@ -264,7 +264,7 @@ evidence-peers: $(BESIDE_OURS) $(BESIDE_PEERS)
 
 $(BESIDE_OURS) $(BESIDE_PEERS): $(HOPPER_MEDIUM)
 $(BESIDE_OURS): $(VENV)/installed
-	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --resume
+	$(RUN) offpcc/launch.py --algo $(word 2,$(subst +, ,$@)) --config $(BESIDE_CONFIG) $(BESIDE) --threads 1 --no_video --resume
 
 # The algorithms that d3rlpy has had for long, on three recordings with equal settings, observations normalised on both
 # sides: data, environment, algorithm. The last two recordings are others', in $OFFPCC_DATASETS. CQL's returns swing on an
@@ -285,7 +285,7 @@ $(filter-out %_expert+hopper-mujoco-v0+cql %/hopper_medium+hopper-mujoco-v0+cql,
 $(filter %/hopper_medium+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(DATA)/hopper_medium.hdf5
 $(filter %_expert+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(HOPPER_EXPERT)
 $(D3RLPY_OURS): $(VENV)/installed
-	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --resume
+	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --no_video --resume
 
 $(D3RLPY_THEIRS): $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.offline_returns --library d3rlpy $(D3RLPY_OPTIONS)
@@ -304,7 +304,7 @@ SB3_OPTIONS = --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) \
 evidence-sb3: $(SB3_OURS) $(SB3_THEIRS)
 
 $(SB3_OURS): $(VENV)/installed
-	$(RUN) offpcc/launch.py $(SB3_OPTIONS) --threads 1 --resume
+	$(RUN) offpcc/launch.py $(SB3_OPTIONS) --threads 1 --no_video --resume
 
 $(SB3_THEIRS): $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.sb3_returns $(SB3_OPTIONS)
@@ -323,12 +323,12 @@ evidence-memories: $(EVIDENCE_MEMORIES) $(ENCODER_RATES)
 $(ENCODER_RATES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env pendulum-p-v0 --algo rsac --config evidence/pendulum.gin --run_id 1 2 3 \
 	  --gin "Recurrent.cell = '$(word 2,$(subst +, ,$@))'" --gin "ActorCritic.encoder_lr = $(word 3,$(subst +, ,$@))" \
-	  --threads 1 --results results/evidence/encoder_lr/$(word 2,$(subst +, ,$@))_$(word 3,$(subst +, ,$@)) --resume
+	  --threads 1 --results results/evidence/encoder_lr/$(word 2,$(subst +, ,$@))_$(word 3,$(subst +, ,$@)) --no_video --resume
 
 $(EVIDENCE_MEMORIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --gin "Recurrent.cell = '$(word 4,$(subst +, ,$@))'" --run_id 1 2 3 \
-	  --threads 1 --results results/evidence/memories/$(word 4,$(subst +, ,$@)) --resume
+	  --threads 1 --results results/evidence/memories/$(word 4,$(subst +, ,$@)) --no_video --resume
 
 # Fitted Q evaluation of the policies of one run, without memory and with it.
 EVALUATIONS := pendulum-v0+sac pendulum-p-v0+rsac
@@ -354,13 +354,13 @@ evidence-critics: $(EVIDENCE_CRITICS)
 $(EVIDENCE_CRITICS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config evidence/critic_inputs/$(word 3,$(subst +, ,$@)).gin --gin "ActorCritic.critic_inputs = '$(INPUTS)'" \
-	  --run_id $(if $(filter hopper%,$@),1 2,1 2 3 4 5) --threads 1 --results results/evidence/critics/$(INPUTS) --resume
+	  --run_id $(if $(filter hopper%,$@),1 2,1 2 3 4 5) --threads 1 --results results/evidence/critics/$(INPUTS) --no_video --resume
 
 $(EVIDENCE_HEADS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config evidence/$(if $(filter %+residual,$@),heads/)$(word 3,$(subst +, ,$@)).gin \
 	  --run_id $(if $(filter pendulum%,$@),1 2 3 4 5,1 2 3) \
-	  --threads 1 --results results/evidence/heads/$(word 4,$(subst +, ,$@)) --resume
+	  --threads 1 --results results/evidence/heads/$(word 4,$(subst +, ,$@)) --no_video --resume
 
 # Discrete actions: a pole whose velocity is hidden, and recorded data beside d3rlpy and Tianshou. The random data is made
 # here; the other recording, of stable-baselines, is to lie in $OFFPCC_DATASETS.
@@ -381,7 +381,7 @@ GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn cr2d2 crdsac_s)
 $(GRIDS): $(VENV)/installed-tests
 	$(RUN) offpcc/launch.py --env MiniGrid-MemoryS7-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
 	  --config discrete/minigrid_memory$(if $(filter %+cr2d2,$@),_r2d2)$(if $(filter %_s,$@),_sac).gin \
-	  --results results/evidence/discrete --resume
+	  --results results/evidence/discrete --no_video --resume
 
 # Pong as in Tianshou's table, nine to twelve hours on a CPU: an expert, a million of its steps with random ones among
 # them, and what is learned from these, from 100,000 and from 10,000 of them.
@@ -394,7 +394,7 @@ evidence-pong: $(PONG_ALL) $(PONG_LESS)
 
 $(PONG)/expert.hdf5: $(VENV)/installed
 	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo cqrdqn --config evidence/discrete/pong.gin --run_id 1 \
-	  --gin "train.stop_return=18" --gin "train.stop_tests=2" --results $(PONG) --resume
+	  --gin "train.stop_return=18" --gin "train.stop_tests=2" --results $(PONG) --no_video --resume
 	$(RUN) offpcc/launch.py collect --env PongNoFrameskip-v4 --actor $(PONG)/PongNoFrameskip-v4/cqrdqn/1 \
 	  --epsilon 0.2 --steps 1000000 --out $@ --resume
 
@@ -402,18 +402,18 @@ $(PONG_ALL) $(PONG_LESS): $(PONG)/expert.hdf5
 	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo c$(word 2,$(subst +, ,$@)) --run_id 1 \
 	  --config discrete/atari_$(word 2,$(subst +, ,$@)).gin --gin "train.num_epochs=5" --dataset $< \
 	  $(if $(word 3,$(subst +, ,$@)),--dataset_steps $(word 3,$(subst +, ,$@))) \
-	  --results $(PONG)/$(or $(word 3,$(subst +, ,$@)),1000000) --resume
+	  --results $(PONG)/$(or $(word 3,$(subst +, ,$@)),1000000) --no_video --resume
 
 $(DISCRETE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env cartpole-p-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
-	  --config discrete/cartpole$(if $(filter %+r2d2,$@),_r2d2).gin --results results/evidence/discrete --resume
+	  --config discrete/cartpole$(if $(filter %+r2d2,$@),_r2d2).gin --results results/evidence/discrete --no_video --resume
 
 $(DISCRETE_DATA): $(VENV)/installed
 	mkdir -p $(@D)
 	$(RUN) offpcc/launch.py collect --env CartPole-v1 --actor random --steps 20000 --out $@ --resume
 
 $(DISCRETE_OURS): $(DISCRETE_DATA)
-	$(RUN) offpcc/launch.py $(OF_CHOICES) --threads 1 --resume
+	$(RUN) offpcc/launch.py $(OF_CHOICES) --threads 1 --no_video --resume
 
 $(DISCRETE_THEIRS): $(DISCRETE_DATA) $(BENCH_VENV)/installed
 	$(BENCH) -m benchmarks.offline_returns --library $(word 4,$(subst +, ,$@)) $(OF_CHOICES)
@@ -437,16 +437,16 @@ evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE) $(MODEL_OTHERS)
 $(MODEL_OFFLINE): $(DATA)/$(HOPPER_REPLAY).hdf5
 $(MODEL_ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
-	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence/models --resume
+	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence/models --no_video --resume
 
 $(MODEL_OFFLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
-	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 --results results/evidence/models --resume
+	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 --results results/evidence/models --no_video --resume
 
 $(MODEL_OTHERS): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(IN_A_MODEL)/hopper.gin \
 	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
-	  --results results/evidence/models --resume
+	  --results results/evidence/models --no_video --resume
 
 gallery: $(VENV)/installed
 	$(RUN) docs/gallery.py results/published/gallery.png
