@@ -508,12 +508,19 @@ def test_data_of_the_users_are_read_alike(kind, tmp_path):
     ("change", "words"),
     [
         (
-            lambda seen: {**seen, "place": np.full_like(seen["place"], np.nan)},
-            r"episode 0: observations.*'place' holds",
+            lambda seen: {
+                **seen,
+                "place": np.where(np.arange(len(seen["place"]))[:, None] == 3, np.nan, seen["place"]),
+            },
+            r"episode 0: observations: 'place'\[3, 0\] is nan \(as float32\); leave its episode out",
         ),
         (lambda seen: {**seen, "place": seen["place"][:-1]}, "all entries are to be of one length"),
         (lambda seen: {key: value for key, value in seen.items() if key != "camera"}, "'camera' is missing"),
         (lambda seen: {**seen, "mirrored": seen["mirrored"] + 5}, "'mirrored' holds a choice outside of its space"),
+        (
+            lambda seen: {**seen, "camera": seen["camera"] / 255.0},
+            r"'camera' is float64 .* but its space is .*uint8\); correct the recording, or observation_space",
+        ),
         (lambda seen: {**seen, "place": seen["place"].astype(str)}, "holds <U.*no numbers"),
         (lambda seen: seen["place"], "one array, but the observation space is a Dict"),
     ],
@@ -531,7 +538,7 @@ def test_data_and_environment_must_have_the_same_entries():
     with pytest.raises(UserError, match=r"Dict observations \(mirrored \(2,\), .*\), but those of pendulum-p"):
         offpcc.build("pendulum-p-v0", "cbc", dataset=replace_actions(data))
     fewer = [{**one, "observations": {"place": one["observations"]["place"]}} for one in played(12)]
-    with pytest.raises(UserError, match=r"holds Dict observations \(place \(1,\)\), but DictTarget-v0 has a Dict"):
+    with pytest.raises(UserError, match=r"observations \(place \(1,\)\), but DictTarget-v0 has a Dict.*these keys"):
         offpcc.build(dict_task.NAME, "cbc", dataset=offpcc.Dataset.from_episodes(fewer))
 
 

@@ -200,6 +200,7 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
             raise UserError(without_states(name))
         remedy = NOT_APPLIED
     else:
+        remedy += ", or give the data these keys and shapes"
         ours = {part.key: part.shape for part in space.unpacked_shape.parts}
         sizes = {part.key: part.shape for part in seen.unpacked_shape.parts}
         for key, entry in seen.entries.items():

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offpcc.core import PackedDict, is_image
-from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks
+from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks, check_finite, converted
 from offpcc.data.datasets.metadata import Notice
 from offpcc.utils.spaces import MOST_CHOICES, OBSERVATION, STATE, may_be_meant_as_image
 
@@ -51,10 +51,14 @@ class DictColumn:
     def __getitem__(self, rows: slice) -> Array:
         read = {key: np.asarray(column[rows]) for key, column in self.columns.items()}
         start, stop, _ = rows.indices(self.shape[0])
+        for key, numbers in read.items():
+            if numbers.dtype.kind == "f":
+                check_finite(converted(numbers, np.dtype(np.float32)), f"{self.what}: {key!r}", start)
         try:
             return self.space.pack(read, (stop - start,))
         except ValueError as error:
-            raise SpoiledData(f"{self.what}[{start}:{stop}]: {error}; correct the recording") from None
+            fault = f"{self.what}[{start}:{stop}]: {error}"
+            raise SpoiledData(f"{fault}; correct the recording, or observation_space") from None
 
 
 def with_states(observations: Column, states: Column, what: str, space: PackedDict | None = None) -> DictColumn:
