@@ -19,7 +19,11 @@ FEW_OUTSIDE = 0.01  # share of components; up to it, actions of unknown range ar
 SOME_OUTSIDE = 0.1  # share of components; up to it, [-1, 1] is proposed first
 FAR_OUTSIDE = 1.5  # largest component that is clipped if the range is unknown
 NEARLY = 1.5  # ratio of the two bounds, below which a symmetric range is proposed
-ALIKE = 3.0  # ratio of the widest to the narrowest range, up to which one range is proposed
+ALIKE = 3.0  # ratio of the largest to the smallest bound on a side, up to which one range is proposed
+TWO_BOUNDS = (
+    "it has to be the lowest and the highest action, such as (-1, 1); or, with one number for each of theirs, "
+    "((-0.3, -2), (1.2, 2)); of a space, (space.low, space.high)"
+)
 
 
 def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Array, Array]:
@@ -27,7 +31,7 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
     try:
         low, high = (np.asarray(bound, np.float32) for bound in action_range)
     except (TypeError, ValueError):
-        raise UserError(f"{name}: action_range is {action_range!r}; it has to be two bounds, the lower first") from None
+        raise UserError(f"{name}: action_range is {action_range!r}; {TWO_BOUNDS}") from None
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise UserError(f"{name}: action_range is {action_range}; both bounds have to be finite")
     if not {low.shape, high.shape} <= {(), (1,), (num_actions,)}:
@@ -36,7 +40,7 @@ def checked_range(action_range: Range, num_actions: int, name: str) -> tuple[Arr
             f"environment) have {max(low.size, high.size)}; give one number, or as many as actions have"
         )
     if not ((low <= high).all() and (low < high).any()):  # a component whose bounds are equal never changes
-        raise UserError(f"{name}: action_range is {action_range}; it has to be two finite bounds, the lower first")
+        raise UserError(f"{name}: action_range is {action_range}; {TWO_BOUNDS}")
     return np.broadcast_to(low, num_actions), np.broadcast_to(high, num_actions)
 
 
@@ -61,10 +65,10 @@ def unused_range(given: Range | None, own: Range | None, name: str) -> str:
         pairs = [[np.asarray(bound, np.float32) for bound in pair] for pair in zip(given, own, strict=True)]
         if all((ours == theirs).all() for ours, theirs in pairs):
             return ""
-    low, high = (np.asarray(bound).tolist() for bound in own)
+    low, high = (np.atleast_1d(np.asarray(bound, np.float32)) for bound in own)
     return (
-        f"dataset.action_range has no effect, because {name} has its own bounds of actions, {low} to {high}; if they "
-        f"are wrong, correct them in the data (action_low and action_high of a file, action_range of from_arrays)"
+        f"dataset.action_range has no effect, because {name} has its own bounds of actions, {_text((low, high))}; if "
+        f"they are wrong, correct them in the data (action_low and action_high of a file, action_range of from_arrays)"
     )
 
 
@@ -155,8 +159,7 @@ def _proposed(actions: Array) -> str:
             below = above = 1.0
         low.append(0.0 - below)
         high.append(above)
-    widths = [above - below for below, above in zip(low, high, strict=True)]
-    if max(widths) <= ALIKE * min(widths):
+    if max(high) <= ALIKE * min(high) and min(low) >= ALIKE * max(low):
         low, high = [min(low)], [max(high)]
     return _literal(low, high)
 

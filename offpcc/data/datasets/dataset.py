@@ -295,13 +295,14 @@ class Dataset:
             terminals: D4RL's name for `terminations`.
             timeouts: D4RL's name for `truncations`.
             max_episode_steps: the time limit of the recorded environment, if there are no truncations.
-            action_range: lowest and highest action of the recording, which are scaled to -1 and 1. By default the
-                bounds of the environment that the agent is trained for.
+            action_range: lowest and highest action of the recording, which are scaled to -1 and 1. Each is one number,
+                or has A numbers, as in ((-0.3, -2.0), (1.2, 2.0)). By default the bounds of the environment that the
+                agent is trained for.
             states: (S, F), what only critics see; see ``make.state``. Agents leave them out if it is None.
             next_states: (S, F). They are needed if `next_observations` are given.
             observation_space: the space of Dict observations. Needed if there are choices, such as `Discrete`, that
-                are not one-hot, or images that are not uint8. Without it, arrays of uint8 with three axes per step are
-                images, and all others are vectors.
+                are not one-hot, or images of other integers than uint8. Without it, arrays of uint8 with three axes
+                per step are images, and all others are vectors.
             name: the name for messages.
 
         Raises:

@@ -1,7 +1,10 @@
 """Recorded actions: by which bounds they are scaled, and what is told of that."""
 
+import re
+
 import numpy as np
 import pytest
+from gymnasium import spaces
 from recordings import recorded
 
 from offpcc.data import load_dataset
@@ -84,6 +87,13 @@ def test_bounds_that_do_not_fit_are_refused(bounds):
             use()
 
 
+@pytest.mark.parametrize("bounds", [((-0.3, 1.2), (-2, 2)), spaces.Box(-2, 2, (2,))])
+def test_how_to_give_bounds_of_each_number_is_told(bounds):
+    told = re.escape("((-0.3, -2), (1.2, 2)); of a space, (space.low, space.high)")
+    with pytest.raises(UserError, match=told):
+        Dataset.from_arrays(**recorded(actions=np.zeros((6, 2))), action_range=bounds)
+
+
 def test_bounds_are_added_where_the_data_has_none():
     made = data(TORQUES)
     assert rows(made.with_range((-2, 2))) == rows(made, ENV)
@@ -163,6 +173,7 @@ def test_a_range_is_proposed_once():
         ([[-0.41], [3.0]], "(-0.41, 3)"),
         ([[-1.1, 2.0, 0.9], [0.9, -2.3, -1.0]], "(-2.3, 2.3)"),
         ([[-200.0, 0.0, 0.0], [200.0, 2.93, 0.0]], "((-200, 0, -1), (200, 3, 1))"),
+        ([[-0.3, 1.9], [1.2, -2.0]], "((-0.3, -2), (1.2, 2))"),
     ],
 )
 def test_the_binding_that_tells_their_range_is_proposed(actions, proposed):
