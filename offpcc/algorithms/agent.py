@@ -139,8 +139,8 @@ class Agent:
 
         Raises:
             UserError: an argument does not exist, `previous_reward` is missing, or the action is NaN or infinite.
-            ValueError: the observation or `is_first` has another shape than it should, or the numbers of an image have
-                another range.
+            ValueError: the observation, `previous_action` or `is_first` has another shape than it should, a number of
+                `previous_action` is not finite, or the numbers of an image have another range.
         """
         if isinstance(observation, tuple) and observation and isinstance(observation[-1], Mapping):
             call = "observation, info = env.reset()"
@@ -191,7 +191,13 @@ class Agent:
         if isinstance(previous_reward, bool):
             raise ValueError(f"act got {previous_reward} as previous_reward; write deterministic={previous_reward}")
         if previous_action is not None:
-            self._previous_action = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
+            executed = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
+            if not np.isfinite(executed).all():
+                raise ValueError(
+                    f"act got the previous_action {previous_action!r}; give finite numbers, or leave the argument out, "
+                    f"and the agent takes its own last action"
+                )
+            self._previous_action = executed
         reward = np.zeros((rows, 1), np.float32)
         if previous_reward is not None:
             given = np.asarray(previous_reward, np.float32).reshape(-1)

@@ -1377,6 +1377,14 @@ def test_an_agent_reads_the_action_that_was_executed(env):
     assert second(1 - chosen if algo == "rdqn" else -chosen)[2] != memory
     with pytest.raises(ValueError, match="previous_action of shape"):
         second(np.zeros(3))
+    if algo == "rsac":
+        agent = offpcc.Agent(learner.algorithm)
+        agent.act(observation)
+        with pytest.raises(
+            ValueError, match=r"previous_action array\(\[nan\]\); give finite numbers, or leave the arg"
+        ):
+            agent.act(observation, previous_action=np.array([np.nan]))
+        assert (agent.act(observation), pickle.dumps(agent._memory)) == (plain, memory), "nothing of it stays"
     if algo == "rdqn":
         assert second(float(chosen))[1:] == (plain, memory)
         for wrong in (-1, 2, 0.5):
