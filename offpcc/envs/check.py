@@ -256,6 +256,10 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
         for value in _entries(observation).values():
             np.asarray(value)  # raises if it cannot become an array
         reward, terminated, truncated = others or (None, False, False)
+        for name, flag in (("terminated", terminated), ("truncated", truncated)):
+            if flag not in (0, 1):  # training refuses others
+                value = flag if _is_number(flag) else kind_of(flag)
+                raise TypeError(f"{name} is {value}; return True or False: bool({name})")
         return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
     except (Exception, SystemExit) as error:
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error

@@ -451,6 +451,13 @@ def test_a_reward_in_an_array_is_named(find):
     assert others <= {"wrapped"}  # recent versions of NumPy make no number of it
 
 
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_a_flag_that_training_refuses_is_named(find, value):
+    found, _ = find(changed(lambda self, observation, reward, *_: (observation, reward, value, False, {})), "interface")
+    assert found.level == FAULT
+    assert f"terminated is {value}; return True or False: bool(terminated)" in found.found
+
+
 @pytest.mark.parametrize("reward", [None, np.ones(2)], ids=["None", "array"])
 def test_a_reward_that_is_no_number_is_one_fault(find, reward):
     found, others = find(changed(with_reward(lambda _: reward)), "reward")
