@@ -14,7 +14,7 @@ SHORT = (
     "train.num_steps_per_epoch=260",
     "train.num_test_episodes_per_epoch=1",
     "train.update_after=150",
-    "train.updates_per_step=0.04",
+    "train.updates_per_step=0.02",
 )
 
 
