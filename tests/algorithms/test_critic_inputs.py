@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict
 from references import GAMMA, NAN, SPACES, assert_same, build, data, gaussian, q_value, read
-from test_contract import ACTIONS, IMAGES, VECTORS, WITH_CRITICS, act_along, assert_equal, moved, parameters
+from test_contract import ACTIONS, IMAGES, VECTORS, WITH_CRITICS, act_along, assert_equal, each, moved, parameters
 
 from offpcc.algorithms import ALGORITHMS, BC, BCQ, IQL, MBPO, SAC, TD3
 from offpcc.algorithms.agent import load_actor, save_actor
@@ -52,7 +52,7 @@ def build_case(case, **options):
     return case.cls(space_of(IMAGES if case.images else VECTORS), case.actions, seed=0, **small)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each(CASES)
 def test_critics_see_the_state_and_actors_do_not(case, tmp_path):
     agent = build_case(case)
     assert agent.critic_inputs == BOTH and agent.num_states == NUM_STATES
