@@ -112,9 +112,10 @@ def test_a_recipe_without_test_episodes_is_refused_before_its_training(launch, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", ["sac", "rsac"])
-def test_five_data_sets_and_the_same_bytes_after_kills(algo, tmp_path, monkeypatch, forks):
+def test_five_data_sets_and_the_same_bytes_after_kills(tmp_path, monkeypatch, forks):
+    """With a memory; `test_minari_ids` has an agent without one."""
     monkeypatch.chdir(tmp_path)
+    algo = "rsac"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
