@@ -191,13 +191,7 @@ class Agent:
         if isinstance(previous_reward, bool):
             raise ValueError(f"act got {previous_reward} as previous_reward; write deterministic={previous_reward}")
         if previous_action is not None:
-            executed = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
-            if not np.isfinite(executed).all():
-                raise ValueError(
-                    f"act got the previous_action {previous_action!r}; give finite numbers, or leave the argument out, "
-                    f"and the agent takes its own last action"
-                )
-            self._previous_action = executed
+            self._previous_action = np.where(self._is_first[:, None], 0.0, self._as_units(previous_action))
         reward = np.zeros((rows, 1), np.float32)
         if previous_reward is not None:
             given = np.asarray(previous_reward, np.float32).reshape(-1)
@@ -225,6 +219,12 @@ class Agent:
             if (given != np.round(given)).any() or given.min() < first or given.max() > last:
                 raise ValueError(f"act got the previous_action {executed!r}, but actions are from {first} to {last}")
             given = given.astype(np.int64)
+        is_finite = np.isfinite(given.astype(np.float64)).reshape(len(self._is_first), -1)
+        if not (is_finite | self._is_first[:, None]).all():
+            raise ValueError(
+                f"act got the previous_action {executed!r}; give finite numbers, or leave the argument out, and the "
+                f"agent takes its own last action"
+            )
         units: np.ndarray = self._scale.shrink(given).reshape(len(self._is_first), -1).astype(np.float32)
         return units
 

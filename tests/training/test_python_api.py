@@ -1379,11 +1379,11 @@ def test_an_agent_reads_the_action_that_was_executed(env):
         second(np.zeros(3))
     if algo == "rsac":
         agent = offpcc.Agent(learner.algorithm)
-        agent.act(observation)
-        with pytest.raises(
-            ValueError, match=r"previous_action array\(\[nan\]\); give finite numbers, or leave the arg"
-        ):
-            agent.act(observation, previous_action=np.array([np.nan]))
+        agent.act(observation, previous_action=np.array([np.inf]))  # ignored at the first step
+        for wrong in (np.nan, np.inf, -np.inf):
+            text = rf"previous_action array\(\[{wrong}\]\); give finite numbers, or leave the arg"
+            with pytest.raises(ValueError, match=text):
+                agent.act(observation, previous_action=np.array([wrong]))
         assert (agent.act(observation), pickle.dumps(agent._memory)) == (plain, memory), "nothing of it stays"
     if algo == "rdqn":
         assert second(float(chosen))[1:] == (plain, memory)
