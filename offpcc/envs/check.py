@@ -18,8 +18,8 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from offpcc.envs.faults import kind_of
-from offpcc.envs.guard import opened
+from offpcc.envs.faults import UnfitError, kind_of
+from offpcc.envs.guard import Inspection, opened
 from offpcc.envs.make import (
     DEFAULT_OPTIONS,
     OLD_GYM,
@@ -256,11 +256,11 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
         for value in _entries(observation).values():
             np.asarray(value)  # raises if it cannot become an array
         reward, terminated, truncated = others or (None, False, False)
-        for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if flag not in (0, 1):  # training refuses others
-                value = flag if _is_number(flag) else kind_of(flag)
-                raise TypeError(f"{name} is {value}; return True or False: bool({name})")
-        return Event(when, observation, reward, bool(terminated), bool(truncated), is_reset=not others)
+        try:
+            flags = Inspection.flag("terminated", terminated), Inspection.flag("truncated", truncated)
+        except UnfitError as error:
+            raise TypeError(f"it {error.what}; {error.remedy}") from None
+        return Event(when, observation, reward, *flags, is_reset=not others)
     except (Exception, SystemExit) as error:
         raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
 

@@ -89,7 +89,8 @@ class Inspection:
             raise UnfitError(f"returned {kind_of(returned)} for a reward", "return a number: float(reward)") from None
         raise UnfitError(f"returned the reward {number}", DIVERGES)
 
-    def flag(self, name: str, returned: Any) -> bool:
+    @staticmethod
+    def flag(name: str, returned: Any) -> bool:
         """Return a flag as a bool, or raise `UnfitError`; `name` is "terminated" or "truncated"."""
         with suppress(Exception):  # the returned object may raise any exception
             if returned == 0 or returned == 1:

@@ -8,6 +8,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text
 
 import offpcc
@@ -451,11 +452,21 @@ def test_a_reward_in_an_array_is_named(find):
     assert others <= {"wrapped"}  # recent versions of NumPy make no number of it
 
 
-@pytest.mark.parametrize("value", [None, 0.5])
-def test_a_flag_that_training_refuses_is_named(find, value):
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "None"), (0.5, "0.5"), (np.zeros(2, bool), "an array of shape (2,) and type bool")],
+    ids=["None", "number", "array"],
+)
+def test_a_flag_that_training_refuses_is_named(find, value, text):
     found, _ = find(changed(lambda self, observation, reward, *_: (observation, reward, value, False, {})), "interface")
     assert found.level == FAULT
-    assert f"terminated is {value}; return True or False: bool(terminated)" in found.found
+    assert f"it returned {text} for terminated; return True or False: bool(terminated)" in found.found
+
+
+@pytest.mark.parametrize("flag", [np.bool_, np.uint8, float, np.array, lambda flag: np.array([flag]), torch.tensor])
+def test_a_flag_that_training_reads_is_no_fault(find, flag):
+    found, _ = find(changed(lambda self, seen, reward, *ends: (seen, reward, *map(flag, ends[:2]), {})), "interface")
+    assert found.level == OK
 
 
 @pytest.mark.parametrize("reward", [None, np.ones(2)], ids=["None", "array"])
