@@ -21,8 +21,8 @@ FAR_OUTSIDE = 1.5  # largest component that is clipped if the range is unknown
 NEARLY = 1.5  # ratio of the two bounds, below which a symmetric range is proposed
 ALIKE = 3.0  # ratio of the largest to the smallest bound on a side, up to which one range is proposed
 TWO_BOUNDS = (
-    "it has to be the lowest and the highest action, such as (-1, 1); or, with one number for each of theirs, "
-    "((-0.3, -2), (1.2, 2)); of a space, (space.low, space.high)"
+    "give the lowest and the highest action, such as (-1, 1); if each number of an action has its own bounds, first "
+    "all lowest numbers, then all highest ones, such as ((-0.3, -2), (1.2, 2)); for a space, (space.low, space.high)"
 )
 
 

@@ -89,7 +89,7 @@ def test_bounds_that_do_not_fit_are_refused(bounds):
 
 @pytest.mark.parametrize("bounds", [((-0.3, 1.2), (-2, 2)), spaces.Box(-2, 2, (2,))])
 def test_how_to_give_bounds_of_each_number_is_told(bounds):
-    told = re.escape("((-0.3, -2), (1.2, 2)); of a space, (space.low, space.high)")
+    told = re.escape("((-0.3, -2), (1.2, 2)); for a space, (space.low, space.high)")
     with pytest.raises(UserError, match=told):
         Dataset.from_arrays(**recorded(actions=np.zeros((6, 2))), action_range=bounds)
 
