@@ -24,8 +24,8 @@ QUICK = (
 
 
 # Tests with many cases: `make test` runs the cases whose id has one of these, `make test-slow` runs the others.
-_AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-rnn|csac|crsac-lstm|crsac_s-gru|bc|rbc-lstm|td3_bc"
-_AGENTS += "|rtd3_bc-lru|iql|riql_s-lstm|crtd3-gpt|cql|rcql-lstm|crcql-mingru|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
+_AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-lstm|csac|crsac-lstm|crsac_s-gru|bc|rbc-lstm|td3_bc"
+_AGENTS += "|iql|riql_s-lstm|cql|rcql-lstm|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
 _AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm"
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
 _BODIES += "|corridor-10-v0|^cartpole-p-v0"

@@ -194,7 +194,7 @@ SACS = [case for case in ONE_CELL if issubclass(case.cls, SAC)]
 FIXED = ("sac", "rsac_s", "csac", "cql", "rlpd", "edac")  # whose temperature is also constant
 # Memory behind images is a matter of the encoders: of the algorithms with the same networks, one with both is enough in
 # `make test-ci`, as these have each alone. `make test-slow` has all.
-WITH_BOTH = ("sac", "td3", "bc", "iql", "bcq", "cql", "dsac", "dcrr")
+WITH_BOTH = ("sac", "td3", "bc", "iql", "bcq", "cql", "fql", "dsac", "dcrr")
 
 
 def each(cases):
