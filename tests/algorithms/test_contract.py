@@ -858,14 +858,15 @@ def options_of(case):
 @every_case
 def test_a_saved_state_goes_on_exactly(case):
     agent = case.build(1, **options_of(case))
-    agent.update_networks(case.batch(0))  # one, so that delayed updates are in mid-count
+    for number in range(2 * case.delay - 1):  # odd, so that delayed updates are in mid-count; a delayed actor has moved
+        agent.update_networks(case.batch(number))
     file = io.BytesIO()
     torch.save(agent.state_dict(), file)
     file.seek(0)
     other = case.build(2, **options_of(case))
     other.load_state_dict(torch.load(file, weights_only=True))
     assert_equal(parameters(other), parameters(agent))
-    for number in range(1, 3):
+    for number in range(3, 5):
         ours, expected = (a.update_networks(case.batch(number)) for a in (other, agent))
         assert_equal(ours, expected)
         assert_equal(parameters(other), parameters(agent))
