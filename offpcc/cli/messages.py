@@ -77,11 +77,10 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     # The run's own config holds its settings, and is read without its imports.
     is_known = folder.config.is_file() and (not options.config or {*imports_of(folder.config)} <= {*again.modules})
     resume = command(again, folder, here, "--resume", by_own_config=is_known)
-    further = command(again, folder, here, "--resume", "--gin", "train.num_epochs=N", by_own_config=is_known)
     ways = {
         "finished": [
             ("show what it learned", command(again, folder, here, "--render")),
-            ("continue to a larger number N of epochs", further),
+            _longer(again, folder, here, is_known),
         ],
         "unfinished": [("resume it", resume)],
     }[status]
@@ -164,20 +163,27 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
     if options.config or folder.config.exists() or options.start_from:
         return ""
     file, kind = default_config(options)
-    if options.then_env_steps:
-        longer = command(replace(options, then_env_steps=None), folder, options.run_id, "--resume", by_own_config=True)
-        told = f"to continue afterwards, to a larger number N of steps:\n    {longer} --then_env_steps N"
-    else:
-        longer = command(options, folder, options.run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=True)
-        told = f"to continue afterwards, to a larger number N of epochs:\n    {longer}"
+    how_far, longer = _longer(options, folder, options.run_id, True)
     lines = (
         f"no --config is given, so these are the defaults for {kind}: {file}",
         "to change them, copy that file and name the copy with --config",
         published_settings(options),
         f"`offpcc params {options.algo}` explains all names",
-        told,
+        f"to continue afterwards, {how_far.removeprefix('continue ')}:\n    {longer}",
     )
     return "\n  ".join(filter(None, lines))
+
+
+def _longer(
+    options: TrainOptions, folder: RunFolder, run_id: int | Sequence[int], by_own_config: bool
+) -> tuple[str, str]:
+    """Return how far a finished run can continue, and the command."""
+    if options.then_env_steps or options.start_from:
+        rest = replace(options, then_env_steps=None)
+        how = command(rest, folder, run_id, "--resume", by_own_config=by_own_config)
+        return "continue to a larger number N of steps in the environment", f"{how} --then_env_steps N"
+    how = command(options, folder, run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=by_own_config)
+    return "continue to a larger number N of epochs", how
 
 
 def default_config(options: TrainOptions) -> tuple[Path, str]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from types import SimpleNamespace
 
 import dict_task
@@ -1024,7 +1025,10 @@ def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, 
     assert json.loads((folder(tmp_path, "iql") / "run.json").read_text())["switch_epoch"] == 1
     code, out, err = launch(*source, "--resume")
     assert code == 0 and "nothing left to do" in out, err
-    code, out, err = launch(*source, "--then_env_steps", "360", "--resume")
+    code, _, err = launch(*source)
+    further = next(line for line in err.splitlines() if line.endswith("--resume --then_env_steps N"))
+    assert code == 2 and "num_epochs=N" not in err
+    code, out, err = launch(*shlex.split(further[further.index("--env") : -1]), "360")
     assert code == 0, err
     assert "with --then_env_steps 360 the run has 4 epochs; before, it had 3" in out
     code, out, err = launch(*source, "--resume")
