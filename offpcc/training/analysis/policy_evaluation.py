@@ -191,11 +191,19 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
             f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
         )
     observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
-    if observed != actor.space_shape or num_actions != actor.action_dim:
+    if data.packed is None or actor.packed is None:
+        is_alike = data.packed is actor.packed and observed == actor.space_shape
+    else:
+        is_alike = data.packed.is_like(actor.packed)
+    if not is_alike or num_actions != actor.action_dim:
+        has, known = (
+            f"of shape {shape}" if space is None else f"{space.unpacked_shape}"
+            for space, shape in ((data.packed, observed), (actor.packed, actor.space_shape))
+        )
         raise UserError(
-            f"{data.name} has observations of shape {observed} and actions of {counted(num_actions, 'number')}, but "
-            f"the actor was trained with {actor.space_shape} and {actor.action_dim}; give data of its task, and with "
-            f"--env its environment, whose wrappers show recorded observations as the actor sees them"
+            f"{data.name} has observations {has} and actions of {counted(num_actions, 'number')}, but the actor was "
+            f"trained with observations {known} and actions of {counted(actor.action_dim, 'number')}; give data of its "
+            f"task, and with --env its environment, whose wrappers show recorded observations as the actor sees them"
         )
     if data.is_shuffled:
         raise UserError(

@@ -367,6 +367,10 @@ def test_dict_observations():
     data = offpcc.Dataset.from_episodes([episode(3), episode(4)], action_range=([-1.0], [1.0]), observation_space=space)
     given = {"algorithm": {"hidden_dims": (6,)}, "buffer": {"batch_size": 2}}
     assert np.isfinite(offpcc.evaluate_from_data(actor, data, num_updates=2, **given).initial_values).all()
+    other = ALGORITHMS["csac"](Dict(camera=IMAGE, gyro=VECTOR), UNIT, hidden_dims=(6,), seed=1)  # of as many bytes
+    told = r"observations speed \(3,\), camera \(1, 48, 48\) .* trained with observations gyro \(3,\), camera"
+    with pytest.raises(UserError, match=told):
+        offpcc.evaluate_from_data(other, data, num_updates=2, **given)
 
 
 IMAGE, VECTOR = Box(0, 255, (1, 48, 48), np.uint8), Box(-1, 1, (3,), np.float32)
@@ -420,7 +424,7 @@ def test_bad_arguments(arguments, words):
 
 def test_data_of_another_task_and_data_without_ends_are_refused():
     data = corridor(3)
-    with pytest.raises(UserError, match=r"observations of shape \(3,\).*trained with \(2,\) and 1"):
+    with pytest.raises(UserError, match=r"observations of shape \(3,\).*trained with observations of shape \(2,\)"):
         offpcc.evaluate_from_data(policy(None, 2), data, num_updates=1)
     endless = offpcc.Dataset.from_arrays(
         observations=data.observations, actions=data.actions, rewards=data.rewards,
