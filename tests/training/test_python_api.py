@@ -1063,6 +1063,7 @@ WRONG_TYPES = [
         )
     ),
     (lambda it: offpcc.IQL("pendulum-v0", dataset={}), "Dataset.from_arrays(observations=..., actions=..., rewards="),
+    (lambda it: offpcc.IQL("pendulum-v0", dataset=[]), "or from episodes by Dataset.from_episodes"),
     (lambda it: offpcc.IQL("pendulum-v0", dataset="x.hdf5"), "there is no file x.hdf5; give a file that exists"),
     (lambda it: it.train(offpcc.collect("pendulum-v0", None, 5)), "as in offpcc.IQL(env, dataset=data)"),
     (

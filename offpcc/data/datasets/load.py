@@ -30,7 +30,7 @@ def check_source(source: Any) -> None:
         raise UserError(
             f"the dataset is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "
             f"offpcc.Dataset; make one from arrays by Dataset.from_arrays(observations=..., actions=..., rewards=..., "
-            f"terminations=..., truncations=...)"
+            f"terminations=..., truncations=...), or from episodes by Dataset.from_episodes([...])"
         )
 
 
@@ -71,7 +71,10 @@ def load_dataset(
     if fault := _minari_fault(path):
         raise UserError(fault)
     if path.is_dir():
-        raise UserError(f"{path} is a folder; give the file with the data in it")
+        raise UserError(
+            f"{path} is a folder; give the file with the data in it; to make one from files of episodes, in Python: "
+            f'offpcc.Dataset.from_episodes([...]).save("data.hdf5"), see `offpcc docs your_data`'
+        )
     if not path.is_file():
         if path.suffix in catalog.SUFFIXES or len(path.parts) > 1:
             kind = " (this path is a device or a broken link)" if os.path.lexists(path) else ""

@@ -139,7 +139,7 @@ def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
         ("flow-ring-random-v0", "Flow, CARLA, Waymo and MiniGrid are out of scope"),
         ("nowhere/data.hdf5", "there is no file nowhere/data.hdf5"),
         ("data.npz", "there is no file data.npz"),
-        (".", "is a folder"),
+        (".", r"is a folder; give the file .*from_episodes"),
     ],
 )
 def test_what_is_not_there_is_refused(folders, name, message):
