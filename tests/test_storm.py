@@ -9,7 +9,7 @@ import pytest
 import soak
 import storm as storm_module
 from conftest import merged
-from storm import ROOT, kinds, storm, table
+from storm import ROOT, kinds, storm, table, updates
 
 
 def test_an_undisturbed_run_that_hangs_is_ended(tmp_path, monkeypatch):
@@ -27,8 +27,8 @@ def test_ten_kills(tmp_path, forks):
 
     chosen = [kind for kind in kinds() if kind.name in ("online, memory", "recording itself")]
     for kind in chosen:
-        kind.bindings = tuple(merged(*kind.bindings, "train.num_epochs=6"))
-    assert storm(chosen, kills=10, seconds=300, seed=1, place=tmp_path, start=start), table(chosen)
+        kind.bindings = tuple(merged(*kind.bindings, "train.num_epochs=6", updates(0.2)))
+    assert storm(chosen, kills=10, seconds=3_000, seed=1, place=tmp_path, start=start), table(chosen)
     assert sum(kind.kills for kind in chosen) == 10, table(chosen)
     assert sum(kind.hit.total() for kind in chosen) > 0, "no file was being written when a process was killed"
     assert sum(kind.within for kind in chosen) > 0, "no run was gone on with amid an epoch"
