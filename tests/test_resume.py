@@ -56,9 +56,12 @@ FAST = ("sac", "rtd3_s", "iql")  # the others are slow tests
 
 
 def marks_of(name):
-    """The marks of the tests of an algorithm: images and shared memories of most take minutes together."""
+    """The marks of the tests of an algorithm: images and memories of most take minutes together."""
     kind = TABLE[name]
-    is_common = kind.algorithm in ("sac", "iql") or not (kind.images or kind.memory == "shared")
+    usual = (
+        ("sac", "iql") if kind.images or kind.memory == "shared" else ("sac", "iql", "td3", "bc", "bcq", "cql", "r2d2")
+    )
+    is_common = kind.algorithm in usual or not (kind.images or kind.memory)
     return () if name in FAST else (pytest.mark.slow,) if is_common else (pytest.mark.slow, pytest.mark.learning)
 
 
