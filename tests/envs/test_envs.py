@@ -175,9 +175,7 @@ def test_the_table_tells_the_truth(row, bare):
 
 @pytest.mark.slow
 def test_spaces_and_episodes_hold_over_random_steps(row, opened):
-    is_slow = is_slow_image(row) or row.package not in (None, "mujoco")
-    num_steps = max(row.max_episode_steps, 500) if is_slow else 2_000
-    check_random_steps(row, opened(make, scale_actions=True), num_steps)
+    check_random_steps(row, opened(make, scale_actions=True), num_steps=max(row.max_episode_steps, 500))
 
 
 @pytest.mark.slow
