@@ -158,6 +158,7 @@ def broken(change):
         (lambda seen: {**seen, "place": np.zeros(2)}, r"'place' is float64 of shape \(2,\), but its space is Box"),
         (lambda seen: {**seen, "camera": seen["camera"] / 255}, r"'camera' is float64 of shape \(16, 16, 3\), but"),
         (lambda seen: {**seen, "mirrored": 0}, "'mirrored' holds a choice outside of its space, Discrete"),
+        (lambda seen: {**seen, "mirrored": 1.0}, "'mirrored' is float64, but its space, Discrete.* has integers"),
         (lambda seen: {"camera": seen["camera"], "place": seen["place"]}, "'mirrored' is missing"),
         (lambda seen: seen["place"], "returned .* for an observation, but its space is a Dict"),
     ],

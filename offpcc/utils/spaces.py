@@ -276,7 +276,9 @@ class PackedDict(spaces.Box):
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             sizes = np.ravel(space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n)
             chosen = array.reshape(*axes, -1) - np.ravel(space.start)
-            if array.dtype.kind == "f" or (chosen < 0).any() or (chosen >= sizes).any():
+            if array.dtype.kind == "f":
+                raise ValueError(f"{key!r} is {array.dtype}, but its space, {space}, has integers")
+            if (chosen < 0).any() or (chosen >= sizes).any():
                 raise ValueError(f"{key!r} holds a choice outside of its space, {space}")
             return np.concatenate(
                 [chosen[..., i, None] == np.arange(n) for i, n in enumerate(sizes)], -1, dtype=np.float32

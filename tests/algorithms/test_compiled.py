@@ -40,7 +40,7 @@ def updated(case, num_updates=4, rtol=1e-3, atol=1e-4, **options):
 
 # Without those whose updates are SAC's or RLPD's.
 VECTORIAL = [
-    case for case in CASES if not case.cell and not case.images and case.name not in ("mbpo", "sac_n", "neubay")
+    case for case in CASES if not case.cell and not case.images and case.name not in ("mbpo", "mopo", "sac_n", "neubay")
 ]
 IMAGES = [Case("csac"), Case("cdqn")]
 # To record an update takes seconds for each of its memories: DDPG with a shared one has two, and SAC five.
@@ -59,9 +59,9 @@ COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C
 
 @pytest.mark.slow
 @COMPILER
-@pytest.mark.parametrize("name", ["cql", "cddpg"])
-def test_updates_by_the_compiler(name):
-    updated(Case(name))
+@pytest.mark.parametrize("case", [Case("cql"), Case("crdpg_s", "gru")], ids=str)
+def test_updates_by_the_compiler(case):
+    updated(case)
 
 
 def check_bfloat16(case):

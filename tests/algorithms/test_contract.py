@@ -173,11 +173,11 @@ WITH_CELLS = ("rsac", "rtd3_s", "crsac_s", "rbc", "rbcq")
 # Algorithms for discrete actions have the encoders of the others, so few of those that see images are enough.
 LEFT_OUT = {name for name, cls in ALGORITHMS.items() if cls.is_discrete and TABLE[name].images}
 LEFT_OUT -= {"cdqn", "crdsac_s", "cdbcq", "crdcrr"}
-# These are SAC, and differ from it by settings of the model alone.
+# These are SAC, and differ from MBPO or MOPO by settings of the model alone.
 LEFT_OUT |= {
     name
     for name, cls in ALGORITHMS.items()
-    if cls.imagination is not None and not issubclass(cls, CQL | RLPD) and name != "mbpo"
+    if cls.imagination is not None and not issubclass(cls, CQL | RLPD) and name not in ("mbpo", "mopo")
 }
 CASES = [
     Case(name, cell)

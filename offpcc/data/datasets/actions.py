@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from operator import sub
 
 import numpy as np
 
@@ -19,7 +20,8 @@ FEW_OUTSIDE = 0.01  # share of components; up to it, actions of unknown range ar
 SOME_OUTSIDE = 0.1  # share of components; up to it, [-1, 1] is proposed first
 FAR_OUTSIDE = 1.5  # largest component that is clipped if the range is unknown
 NEARLY = 1.5  # ratio of the two bounds, below which a symmetric range is proposed
-ALIKE = 3.0  # ratio of the largest to the smallest bound on a side, up to which one range is proposed
+ALIKE = 3.0  # ratio of the largest to the smallest bound on a side, or width, up to which one range is proposed
+MOST_RANGES = 6  # numbers of an action, above which the widths decide: extremes of one side are too random
 TWO_BOUNDS = (
     "give the lowest and the highest action, such as (-1, 1); if each number of an action has its own bounds, first "
     "all lowest numbers, then all highest ones, such as ((-0.3, -2), (1.2, 2)); for a space, (space.low, space.high)"
@@ -159,7 +161,8 @@ def _proposed(actions: Array) -> str:
             below = above = 1.0
         low.append(0.0 - below)
         high.append(above)
-    if max(high) <= ALIKE * min(high) and min(low) >= ALIKE * max(low):
+    sides = (high, [-bound for bound in low]) if len(low) <= MOST_RANGES else (list(map(sub, high, low)),)
+    if all(max(sizes) <= ALIKE * min(sizes) for sizes in sides):
         low, high = [min(low)], [max(high)]
     return _literal(low, high)
 
