@@ -386,7 +386,7 @@ def test_check_reads_choices_as_one_hot_vectors(launch):
 
 
 @pytest.mark.parametrize("way", [pytest.param("file", marks=pytest.mark.slow), "inside", "module", "command"])
-def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way, forks):
+def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way, request):
     """The guide's file, named by an import, holds an environment, an encoder and an algorithm of a user's."""
     (tmp_path / "my_lab.py").write_text(MY_LAB)
     (tmp_path / "mine.gin").write_text(f"{MINE_GIN}train.num_steps_per_epoch = 120\ntrain.update_after = 50\n")
@@ -409,6 +409,7 @@ def test_four_ways_of_starting_are_the_same_and_find_a_users_file(tmp_path, way,
     assert "CautiousSAC.caution = 0.2" in (made / "config.gin").read_text()
     assert "import my_lab" in (made / "config.gin").read_text()
     if way == "file":  # the guide promises these, too, however it is started
+        forks = request.getfixturevalue("forks")
         for more in (["--resume", "--gin", "train.num_epochs=3"], ["--record", "--episodes", "1"]):
             code, told = forks.launch([*arguments, *more], folder, environment)
             assert code == 0, told
