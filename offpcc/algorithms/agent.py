@@ -140,7 +140,7 @@ class Agent:
         Raises:
             UserError: an argument does not exist, `previous_reward` is missing, or the action is NaN or infinite.
             ValueError: the observation, `previous_action` or `is_first` has another shape than it should, a number of
-                `previous_action` is not finite, or the numbers of an image have another range.
+                `previous_action` or `previous_reward` is not finite, or the numbers of an image have another range.
         """
         if isinstance(observation, tuple) and observation and isinstance(observation[-1], Mapping):
             call = "observation, info = env.reset()"
@@ -198,6 +198,8 @@ class Agent:
             if len(given) != rows:
                 raise ValueError(f"act got {len(given)} previous rewards, but there are {rows} environments")
             reward[:, 0] = np.where(self._is_first, 0.0, given)  # no reward before an episode's first action
+            if not np.isfinite(reward).all():
+                raise ValueError(f"act got the previous_reward {previous_reward!r}; give finite numbers")
         batch = observation[None] if self._num_envs is None else observation
         step = Step(batch, self._previous_action, reward, self._is_first)
         action, self._memory = self.algorithm.act(step, self._memory, deterministic=deterministic)

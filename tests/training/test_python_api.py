@@ -1214,6 +1214,9 @@ def test_a_reward_at_the_start_of_an_episode_is_not_read():
     first = agent.act(observation)
     agent.reset()
     np.testing.assert_array_equal(agent.act(observation, -7.0), first)
+    with pytest.raises(ValueError, match=r"got the previous_reward nan; give finite numbers"):
+        agent.act(observation, np.nan)
+    agent.act(observation, -7.0)
 
 
 def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp_path):
