@@ -90,6 +90,22 @@ def test_the_papers_own_settings():
         assert last == each_id([float(row["test/return"]) for row in tests[-3:]]), task
 
 
+def test_hidden_velocities():
+    header = ("task", "steps", "last test, each id", "last five tests, each id", "best test, each id", "hours")
+    for task, steps, *numbers, hours, _, _ in rows_of(*header, "Ni et al.", "RESeL"):
+        folders = [f"{name}/{task}/rsac" for name in ("published_velocities", "published_critics/state")]
+        folder = next(folder for folder in folders if (RESULTS / folder).is_dir())
+        found = returns(folder)
+        columns = ([of(tests) for tests in found] for of in (lambda x: x[-1], lambda x: np.mean(x[-5:]), max))
+        assert numbers == [", ".join(f"{value:,.0f}" for value in column) for column in columns], task
+        ends = []
+        for run in sorted((RESULTS / folder).iterdir()):
+            with (run / "progress.csv").open(newline="", encoding="utf-8") as stream:
+                ends.append([*csv.DictReader(stream)][-1])
+        assert {f"{int(end['step']):,}" for end in ends} == {steps}, task
+        assert hours == ", ".join(f"{float(end['time/hours']):.1f}" for end in ends), task
+
+
 def test_heads():
     header = ("heads", "config", "return after 15,000 steps", "steps to -200, each id", "mean of all 15 tests")
     for heads, _, last, _, whole in rows_of(*header):
