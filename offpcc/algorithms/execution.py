@@ -16,7 +16,8 @@ class Execution:
     Args:
         precision: "bfloat16" runs matrix products of updates in bfloat16, which is faster. Weights, moments, last
             layers, acting and the hidden states of GRU, minGRU and LRU stay in float32. On a CPU, the hidden state of
-            an LSTM or RNN is bfloat16: over hundreds of steps, it may lose a fifth of a cue's value.
+            an LSTM or RNN is bfloat16: over hundreds of steps, it may lose a fifth of a cue's value. On a CPU without
+            AVX-512, an LSTM runs in float32.
         fused: whether to use the hand-written updates, which are faster on the CPU. They exist for DDPG, TD3,
             TD3+BC, IQL, BC, SAC, SAC-N, MBPO, MOPO, MOReL and the four modes (such as `aleatoric_penalty`), with plain
             MLPs and without memory. By default, they are used wherever possible. A batch with importance weights always

@@ -80,8 +80,9 @@ def test_bfloat16_by_the_compiler():
 
 
 @pytest.mark.slow
-def test_bfloat16_with_memory(recorded):
-    check_bfloat16(Case("rdpg_s", "gru"))
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_bfloat16_with_memory(cell, recorded):
+    check_bfloat16(Case("rdpg_s", cell))
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ class TorchCell:
     hidden_size: int
     num_layers: int
     all_weights: list[list[Tensor]]
+    in_float32: tuple[str, ...] = ("cuda",)  # also under autocast: cuDNN would take float16, which overflows
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int) -> None:
         super().__init__(num_in, hidden_dim, num_layers, batch_first=True)  # type: ignore[call-arg]
@@ -39,8 +40,9 @@ class TorchCell:
     def forward(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
         """See `Cell.forward`."""
         layers_first = map_state(lambda s: s.transpose(0, 1).contiguous(), state)
-        if x.is_cuda and torch.is_autocast_enabled("cuda"):  # cuDNN would run in float16, which overflows
-            with torch.autocast("cuda", enabled=False):
+        device = x.device.type
+        if device in self.in_float32 and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
                 h, after = super().forward(x.float(), map_state(Tensor.float, layers_first))  # type: ignore[misc]
         else:
             h, after = super().forward(x, layers_first)  # type: ignore[misc]
@@ -74,6 +76,9 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
         forget_bias: added to the initial biases of the forget gates. With 1 or more (Jozefowicz et al. 2015), an
             untrained memory keeps its content for longer.
     """
+
+    if "AVX512" not in torch.backends.cpu.get_cpu_capability():  # others have no bfloat16 LSTM of oneDNN, and raise
+        in_float32 = ("cuda", "cpu")
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, forget_bias: Number = 0.0) -> None:
         super().__init__(num_in, hidden_dim, num_layers)
