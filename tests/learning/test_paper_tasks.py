@@ -36,5 +36,5 @@ def test_rsac_trains_on_each_task_of_the_paper(config, launch, tmp_path):
     assert code == 0, err
     header, row = (line.split(",") for line in rows(run_folder(tmp_path, env, "rsac")))
     told = dict(zip(header, row, strict=True))
-    assert int(told["update"]) >= 2
+    assert int(told["update"]) >= 1
     assert float(told["test/length"]) > 0 and float(told["update/critic_loss"]) >= 0
