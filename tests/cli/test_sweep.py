@@ -515,7 +515,8 @@ def wait_for_rows(tmp_path, process, number=3):
 
 @pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_stopped(here, tmp_path, start):
-    long = TOP.replace("epochs = 2", "epochs = 6") + FIXED.replace("epoch = 20", "epoch = 250")
+    long = TOP.replace("epochs = 2", "epochs = 6").replace("[1, 2]", "[1, 2, 3]")
+    long += FIXED.replace("epoch = 20", "epoch = 250")
     (tmp_path / "s.toml").write_text(long)
     process = start("--jobs", "2")
     wait_for_rows(tmp_path, process)
@@ -526,7 +527,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(here, tmp_path, start):
     assert again.returncode == 0, out
     assert "going on in" in "".join(file.read_text() for file in tmp_path.glob("results/s/*/*/*/*/output.txt"))
     found = {run.name: rows(run) for run in tmp_path.glob("results/s/*/*/*/*") if run.name.isdecimal()}
-    assert sorted(found) == ["1", "2"] and all(len(lines) == 7 for lines in found.values())
+    assert sorted(found) == ["1", "2", "3"] and all(len(lines) == 7 for lines in found.values())
     code, _, err, _ = here('name = "whole"\n' + long)
     assert code == 0, err
     assert found == {run.name: rows(run) for run in tmp_path.glob("results/whole/*/*/*/*") if run.name.isdecimal()}
