@@ -205,15 +205,25 @@ def check_spaces_fit(env: str, seen: spaces.Space[Any], actions: spaces.Space[An
     Raises:
         OtherEnvironmentError: the spaces differ.
     """
-    packed = algorithm.packed
-    seen = PackedDict(seen) if isinstance(seen, spaces.Dict) else seen
-    if isinstance(seen, PackedDict):
-        fits = packed is not None and seen.is_like(packed)
-    else:
-        fits = packed is None and seen.shape == algorithm.space_shape
+    fits, there, known = compare_observations(seen, algorithm)
     is_discrete, size = isinstance(actions, spaces.Discrete | OneHot), action_size(actions)
     if fits and (is_discrete, size) == (algorithm.is_discrete, algorithm.action_dim):
         return
+    kind = {True: "discrete actions", False: "action dimensions"}
+    raise OtherEnvironmentError(
+        f"{env} has {there} and {size} {kind[is_discrete]}, but the actor was trained with {known} and "
+        f"{algorithm.action_dim} {kind[algorithm.is_discrete]}; name the environment of its training with --env"
+    )
+
+
+def compare_observations(seen: spaces.Space[Any], algorithm: ActorCritic) -> tuple[bool, str, str]:
+    """Return whether an agent was trained with observations of a space, then these and its own in words."""
+    packed = algorithm.packed
+    seen = PackedDict(seen) if isinstance(seen, spaces.Dict) else seen
+    if isinstance(seen, PackedDict):
+        are_alike = packed is not None and seen.is_like(packed)
+    else:
+        are_alike = packed is None and seen.shape == algorithm.space_shape
     there, known = (
         f"observations {space.unpacked_shape if isinstance(space, PackedDict) else shape}"
         for space, shape in (
@@ -221,11 +231,7 @@ def check_spaces_fit(env: str, seen: spaces.Space[Any], actions: spaces.Space[An
             (packed, f"of shape {algorithm.space_shape}"),
         )
     )
-    kind = {True: "discrete actions", False: "action dimensions"}
-    raise OtherEnvironmentError(
-        f"{env} has {there} and {size} {kind[is_discrete]}, but the actor was trained with {known} and "
-        f"{algorithm.action_dim} {kind[algorithm.is_discrete]}; name the environment of its training with --env"
-    )
+    return are_alike, there, known
 
 
 def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:

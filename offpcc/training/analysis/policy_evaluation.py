@@ -33,6 +33,7 @@ from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
 from offpcc.training.analysis.run_statistics import mean_interval
 from offpcc.training.build import build_buffer, explain_failure
+from offpcc.training.evaluation import compare_observations
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.words import counted
@@ -191,18 +192,12 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
             f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
         )
     observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
-    if data.packed is None or actor.packed is None:
-        is_alike = data.packed is actor.packed and observed == actor.space_shape
-    else:
-        is_alike = data.packed.is_like(actor.packed)
-    if not is_alike or num_actions != actor.action_dim:
-        has, known = (
-            f"of shape {shape}" if space is None else f"{space.unpacked_shape}"
-            for space, shape in ((data.packed, observed), (actor.packed, actor.space_shape))
-        )
+    seen = spaces.Box(-np.inf, np.inf, observed) if data.packed is None else data.packed
+    are_alike, recorded, known = compare_observations(seen, actor)
+    if not are_alike or num_actions != actor.action_dim:
         raise UserError(
-            f"{data.name} has observations {has} and actions of {counted(num_actions, 'number')}, but the actor was "
-            f"trained with observations {known} and actions of {counted(actor.action_dim, 'number')}; give data of its "
+            f"{data.name} has {recorded} and actions of {counted(num_actions, 'number')}, but the actor was "
+            f"trained with {known} and actions of {counted(actor.action_dim, 'number')}; give data of its "
             f"task, and with --env its environment, whose wrappers show recorded observations as the actor sees them"
         )
     if data.is_shuffled:
