@@ -51,12 +51,12 @@ class DictColumn:
     def __getitem__(self, rows: slice) -> Array:
         read = {key: np.asarray(column[rows]) for key, column in self.columns.items()}
         start, stop, _ = rows.indices(self.shape[0])
-        for key, numbers in read.items():
-            if numbers.dtype.kind == "f":
-                check_finite(converted(numbers, np.dtype(np.float32)), f"{self.what}: {key!r}", start)
         try:
             return self.space.pack(read, (stop - start,))
         except ValueError as error:
+            for key, numbers in read.items():  # a number that is not finite is named with its row
+                if numbers.dtype.kind == "f":
+                    check_finite(converted(numbers, np.dtype(np.float32)), f"{self.what}: {key!r}", start)
             fault = f"{self.what}[{start}:{stop}]: {error}"
             raise SpoiledData(f"{fault}; correct the recording, or observation_space") from None
 
