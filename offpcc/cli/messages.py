@@ -77,10 +77,11 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     # The run's own config holds its settings, and is read without its imports.
     is_known = folder.config.is_file() and (not options.config or {*imports_of(folder.config)} <= {*again.modules})
     resume = command(again, folder, here, "--resume", by_own_config=is_known)
+    how_far, longer = _longer(again, folder, here, is_known)
     ways = {
         "finished": [
             ("show what it learned", command(again, folder, here, "--render")),
-            _longer(again, folder, here, is_known),
+            (f"continue {how_far}", longer),
         ],
         "unfinished": [("resume it", resume)],
     }[status]
@@ -169,7 +170,7 @@ def default_note(options: TrainOptions, folder: RunFolder) -> str:
         "to change them, copy that file and name the copy with --config",
         published_settings(options),
         f"`offpcc params {options.algo}` explains all names",
-        f"to continue afterwards, {how_far.removeprefix('continue ')}:\n    {longer}",
+        f"to continue afterwards, {how_far}:\n    {longer}",
     )
     return "\n  ".join(filter(None, lines))
 
@@ -181,9 +182,9 @@ def _longer(
     if options.then_env_steps or options.start_from:
         rest = replace(options, then_env_steps=None)
         how = command(rest, folder, run_id, "--resume", by_own_config=by_own_config)
-        return "continue to a larger number N of steps in the environment", f"{how} --then_env_steps N"
+        return "to a larger number N of steps in the environment", f"{how} --then_env_steps N"
     how = command(options, folder, run_id, "--resume", "--gin", "train.num_epochs=N", by_own_config=by_own_config)
-    return "continue to a larger number N of epochs", how
+    return "to a larger number N of epochs", how
 
 
 def default_config(options: TrainOptions) -> tuple[Path, str]:

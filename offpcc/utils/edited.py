@@ -65,7 +65,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.lru": "7427fd699c36bbcf",
     "networks.cells.mingru": "452766eb3343793f",
     "networks.cells.residual": "33177485b15d15e3",
-    "networks.cells.torch_rnn": "c96ebe9aaad219fa",
+    "networks.cells.torch_rnn": "7155cca9bc65c69e",
     "networks.cells.transformer": "452fad8f9370f72c",
     "networks.critics": "753c92436a56d575",
     "networks.encoders": "e4fcdc26838bb3ed",

@@ -77,7 +77,7 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
             untrained memory keeps its content for longer.
     """
 
-    if "AVX512" not in torch.backends.cpu.get_cpu_capability():  # others have no bfloat16 LSTM of oneDNN, and raise
+    if "AVX512" not in torch.backends.cpu.get_cpu_capability():  # without it, oneDNN has no LSTM in bfloat16
         in_float32 = ("cuda", "cpu")
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int, *, forget_bias: Number = 0.0) -> None:
