@@ -200,7 +200,19 @@ $(DATA)/water_maze_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env water-maze-simple-pomdp-v0 --algo rsac --config evidence/water_maze.gin --run_id 1 \
 	  --gin "train.num_epochs=30" --threads 1 --results results/evidence/recorded --save_dataset $@ --no_video --resume
 
-evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED)
+# Imitation of all recorded episodes, of the best tenth, and conditioned on the return, with an LSTM and a transformer.
+RETURNS := $(foreach algo,bc rbc,$(addprefix returns+$(algo)+,all best asked)) returns+rbc+gpt
+RETURNS_all := --config offline_quickstart.gin
+RETURNS_best := $(RETURNS_all) --gin "dataset.best_fraction = 0.1"
+RETURNS_asked := --config evidence/offline/return_to_go.gin
+RETURNS_gpt := $(RETURNS_asked) --gin "Recurrent.cell = 'gpt'"
+
+evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED) $(RETURNS)
+
+$(RETURNS): $(VENV)/installed $(DATA)/pendulum_replay.hdf5
+	$(RUN) offpcc/launch.py --env pendulum-p-v0 --algo $(word 2,$(subst +, ,$@)) $(RETURNS_$(word 3,$(subst +, ,$@))) \
+	  --dataset $(DATA)/pendulum_replay.hdf5 --run_id 1 2 3 --threads 1 \
+	  --results results/evidence/returns/$(word 3,$(subst +, ,$@)) --no_video --resume
 
 $(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
 $(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hdf5)

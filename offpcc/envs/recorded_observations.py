@@ -24,7 +24,7 @@ from offpcc.envs.wrapper_chain import (
     levels,
     name_of,
 )
-from offpcc.envs.wrappers import KeepIndices, UnitAction
+from offpcc.envs.wrappers import KeepIndices, ReturnToGo, UnitAction
 from offpcc.utils.errors import UserError, first_line
 
 STREAM = 6  # separates these draws from others of the seed; (seed, 4, 0) would be the seed of acting, (seed, 4)
@@ -57,8 +57,14 @@ class Playback(gym.Env[Array, Array]):
         # Copy, because some wrappers write into observations. The dtype is the one that the space promises.
         self._observations = observations.astype(self.observation_space.dtype)
         self._rewards = rewards
+        self._returns_to_go = np.append(rewards[::-1].sum(1, dtype=np.float64).cumsum()[::-1], 0.0)
         self.np_random = generator
         self.row, self.due = -1, 0
+
+    @property
+    def return_to_go(self) -> float:
+        """The sum of the rewards that follow in the recorded episode; `ReturnToGo` shows it."""
+        return float(self._returns_to_go[self.row])
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Return the first observation. `np_random` stays the episode's generator, whatever `seed` is."""
@@ -132,6 +138,12 @@ def transform_observations(
     cut = find_recorded_level(env, observations, recorded_wrappers)
     if observations.shape[1:] != chain[cut].observation_space.shape:  # Ant with contact forces
         observations = np.ascontiguousarray(observations[:, :ANT])
+    asking = [describe_wrapper(level) for level in chain[: cut + 1] if isinstance(level, ReturnToGo)]
+    if asking and recorded_wrappers is not None:
+        raise UserError(
+            f"the data was recorded with {asking[0]}, so it holds the returns that an agent was asked for, not those "
+            f"that followed; collect it with an agent that needs no ReturnToGo"
+        )
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_skipped(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):

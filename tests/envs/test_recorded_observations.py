@@ -29,7 +29,15 @@ from offpcc.envs import missing_package, recorded_observations
 from offpcc.envs.make import make
 from offpcc.envs.recorded_observations import Playback
 from offpcc.envs.wrapper_chain import observation_wrappers
-from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, Float32Observation, KeepIndices, PreviousAction
+from offpcc.envs.wrappers import (
+    Concatenate,
+    DropIndices,
+    Flicker,
+    Float32Observation,
+    KeepIndices,
+    PreviousAction,
+    ReturnToGo,
+)
 from offpcc.networks.noise import Noise
 from offpcc.utils.errors import UserError
 
@@ -156,6 +164,30 @@ def test_columns_at_once_are_those_taken_step_by_step(monkeypatch):
     assert at_once.flags.c_contiguous
     with pytest.raises(pytest.fail.Exception):
         seen(slow, rows)
+
+
+def test_return_to_go_of_a_recording_is_the_return_that_follows():
+    env = wandering(lambda env: ReturnToGo(env, 100.0), lambda env: Concatenate(env, 2))
+    rows, _ = record(wandering(), lengths=(4, 1, 3))
+    result = seen(env, rows, recorded_wrappers=[])
+    for start, stop in zip(rows["starts"], rows["stops"], strict=True):
+        rewards = rows["rewards"][start : stop - 1, 0].astype(np.float64)
+        expected = [rewards[step:].sum() for step in range(len(rewards) + 1)]
+        np.testing.assert_allclose(result[start:stop, -1], expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(result[start + 1 : stop, 3], result[start : stop - 1, -1])
+    np.testing.assert_array_equal(result[:, 4:7], rows["observations"])
+    assert env.reset()[0][-1] == 100.0  # and what is asked for again, in the environment
+
+
+def test_a_recording_of_asked_returns_is_refused():
+    env = wandering(lambda env: ReturnToGo(env, 100.0))
+    rows, shown = record(env)
+    asked = {**rows, "observations": shown}
+    message = refusal(env, asked, recorded_wrappers=observation_wrappers(env))
+    assert (
+        "was recorded with ReturnToGo(target_return=100.0), so it holds the returns that an agent was asked" in message
+    )
+    assert_same(seen(env, asked), shown)  # no word of the wrappers: the column is the user's own
 
 
 def test_where_nothing_is_hidden_nothing_is_copied():

@@ -21,7 +21,15 @@ from wandering import Wandering, assert_same, noisy, record, refusal, seen, wand
 
 from offpcc.envs.make import env_options, make
 from offpcc.envs.wrapper_chain import find_recorded_level, is_observation_wrapper, levels, name_of, observation_wrappers
-from offpcc.envs.wrappers import Concatenate, DropIndices, Flicker, KeepIndices, ObservationNoise, PreviousAction
+from offpcc.envs.wrappers import (
+    Concatenate,
+    DropIndices,
+    Flicker,
+    KeepIndices,
+    ObservationNoise,
+    PreviousAction,
+    ReturnToGo,
+)
 from offpcc.utils.errors import UserError
 
 
@@ -259,7 +267,8 @@ def frozen(env):
     [
         lambda env: KeepIndices(env, [0]), lambda env: DropIndices(env, [0]), lambda env: Flicker(env, 0.1),
         lambda env: ObservationNoise(env, 0.1), PreviousAction, lambda env: Concatenate(env, 2),
-        lambda env: gym.wrappers.DelayObservation(env, 2), FlattenObservation, gym.wrappers.TimeAwareObservation,
+        lambda env: ReturnToGo(env, 5.0), lambda env: gym.wrappers.DelayObservation(env, 2), FlattenObservation,
+        gym.wrappers.TimeAwareObservation,
         lambda env: FlattenObservation(gym.wrappers.FrameStackObservation(env, 2)),
         lambda env: gym.wrappers.RescaleObservation(env, np.float32(-1), np.float32(1)),
         lambda env: gym.wrappers.ReshapeObservation(env, (3,)), lambda env: DtypeObservation(env, np.float16),

@@ -38,6 +38,7 @@ from offpcc.envs.wrappers.observations import (
     KeepIndices,
     ObservationNoise,
     PreviousAction,
+    ReturnToGo,
     num_stacked,
 )
 
@@ -56,6 +57,7 @@ __all__ = [
     "PackedObservation",
     "PackedStateObservation",
     "PreviousAction",
+    "ReturnToGo",
     "StateObservation",
     "UnitAction",
     "WithoutState",

@@ -1,5 +1,6 @@
-"""Wrappers that change what agents observe: they hide parts, or add earlier observations or actions."""
+"""Wrappers that change what agents observe: they hide parts, or add earlier observations, actions or the return."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
@@ -14,6 +15,8 @@ from offpcc.config.validation import MOST_PARTS, NumParts, check_arguments, rule
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
 from offpcc.utils.spaces import STATE, channels_first, channels_last
+
+OBSERVATION, RETURN_TO_GO = "observation", "return_to_go"
 
 
 class Hiding(gym.ObservationWrapper[Any, Any, Any]):
@@ -224,6 +227,67 @@ class PreviousAction(gym.Wrapper[Array, Array, Array, Array], RecordConstructorA
 
     def _append(self, observation: Array, action: Array) -> Array:
         return np.concatenate([observation, action], dtype=observation.dtype, casting="same_kind")
+
+
+@gin.configurable(denylist=["env"])
+class ReturnToGo(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Shows the return that the agent is asked to reach from here on, for policies that are conditioned on it.
+
+    In the environment, this is `target_return` minus the rewards of the episode so far. In recorded data, it is the sum
+    of the rewards that follow, up to the end of the recorded episode. So an agent that imitates the data learns which
+    actions led to which return, and `target_return` then chooses among them (Decision Transformer, Chen et al. 2021,
+    arXiv:2106.01345; without memory RvS-R, Emmons et al. 2021, arXiv:2112.10751). Returns are not discounted.
+
+    It is the last number of an observation that is a vector of floats. Other observations become a Dict with the keys
+    ``observation`` and ``return_to_go``, and a Dict gets the key ``return_to_go``.
+
+    Args:
+        env: An environment.
+        target_return: The return to ask for, in the units of the environment's rewards.
+
+    Raises:
+        ValueError: `target_return` is not finite, or a Dict has this key already.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], target_return: float) -> None:
+        RecordConstructorArgs.__init__(self, target_return=target_return)
+        gym.Wrapper.__init__(self, env)
+        if not math.isfinite(target_return):
+            raise ValueError(f"target_return must be a finite number, not {target_return}")
+        self.target_return = target_return
+        space, number = env.observation_space, Box(-np.inf, np.inf, (1,), np.float32)
+        if isinstance(space, Dict):
+            if RETURN_TO_GO in space.spaces:
+                raise ValueError(f"the observation has the key {RETURN_TO_GO!r} already; rename it")
+            self.observation_space = Dict({**space.spaces, RETURN_TO_GO: number})
+        elif isinstance(space, Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+            kind = space.dtype.type
+            low, high = np.append(space.low, kind(-np.inf)), np.append(space.high, kind(np.inf))
+            self.observation_space = Box(low, high, dtype=kind)
+        else:
+            self.observation_space = Dict({OBSERVATION: space, RETURN_TO_GO: number})
+        self._reached = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._reached = 0.0
+        return self._with_return(observation), info
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
+        """Take an environment step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._reached += float(reward)
+        return self._with_return(observation), reward, terminated, truncated, info
+
+    def _with_return(self, observation: Any) -> Any:
+        recorded = getattr(self.unwrapped, RETURN_TO_GO, None)  # a recorded episode knows what it reaches
+        left = np.array([self.target_return - self._reached if recorded is None else recorded], np.float32)
+        if isinstance(observation, Mapping):
+            return {**observation, RETURN_TO_GO: left}
+        if isinstance(self.observation_space, Dict):
+            return {OBSERVATION: observation, RETURN_TO_GO: left}
+        return np.append(observation, left.astype(observation.dtype))
 
 
 @gin.configurable(denylist=["env"])

@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 from counting import Counter, action, shown
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.wrappers import TimeLimit
 
 import offpcc
@@ -15,6 +15,7 @@ from offpcc.envs.wrappers import (
     KeepIndices,
     ObservationNoise,
     PreviousAction,
+    ReturnToGo,
     UnitAction,
     num_stacked,
 )
@@ -45,6 +46,46 @@ def test_previous_action_keeps_float32_whatever_the_action_is():
     observation, *_ = env.step(np.array([0.1, 0.2], dtype=np.float64))
     assert observation.dtype == np.float32
     assert observation in env.observation_space
+
+
+def test_return_to_go_is_the_target_minus_the_rewards_so_far():
+    env = ReturnToGo(Counter(), 10.0)
+    assert env.reset()[0].dtype == np.float32
+    for _ in range(2):  # an episode forgets the one before
+        np.testing.assert_array_equal(env.reset()[0], [1, 2, 3, 10])
+        np.testing.assert_array_equal(env.step(action(0, 0))[0], [11, 12, 13, 9])
+        observation, *_ = env.step(action(0, 0))
+        np.testing.assert_array_equal(observation, [21, 22, 23, 7])
+    assert observation in env.observation_space
+
+
+@pytest.mark.parametrize(
+    ("space", "keys"),
+    [
+        (Box(0, 255, (4, 4, 1), np.uint8), ["observation", "return_to_go"]),
+        (Box(0, 9, (3,), np.int64), ["observation", "return_to_go"]),
+        (Discrete(4), ["observation", "return_to_go"]),
+        (Dict(place=Box(-1, 1, (2,))), ["place", "return_to_go"]),
+    ],
+)
+def test_return_to_go_of_other_observations_is_an_entry_of_a_dict(space, keys):
+    class Drawn(Counter):
+        def observe(self):
+            return self.observation_space.sample()
+
+    env = ReturnToGo(Drawn(space), 10.0)
+    env.reset()
+    observation, *_ = env.step(action(0, 0))
+    assert list(observation) == list(env.observation_space) == keys
+    assert observation in env.observation_space
+    np.testing.assert_array_equal(observation["return_to_go"], [9])
+
+
+def test_return_to_go_refuses_what_it_cannot_show():
+    with pytest.raises(ValueError, match="target_return must be a finite number, not nan"):
+        ReturnToGo(Counter(), float("nan"))
+    with pytest.raises(ValueError, match="has the key 'return_to_go' already"):
+        ReturnToGo(Counter(Dict(return_to_go=Box(-1, 1, (1,)))), 1.0)
 
 
 def test_concatenate_is_oldest_first_after_zeros():
