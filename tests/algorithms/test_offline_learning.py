@@ -1,16 +1,21 @@
 """From recorded data with good and bad actions: imitation takes their mean, the others the good ones."""
 
+import contextlib
 import functools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
+import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Batch, Step
+from offpcc.envs.wrappers import ReturnToGo
 from offpcc.networks import Recurrent
+from offpcc.networks.cells import GPT
 
 SPACES = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 OPTIONS = {
@@ -93,3 +98,58 @@ def test_without_memory_there_is_no_difference():
 def test_imitation_with_memory_makes_none():
     memory = functools.partial(Recurrent, hidden_dim=16, num_layers=1, cell="gru")
     assert np.abs(learned("rbc", 3, 300, encoder=memory)).max() < 0.3
+
+
+# Conditioned on the return -----------------------------------------------------------------------------------------
+
+
+class Lever(gym.Env):
+    """Three steps, each with the reward 1 for an action above 0, and else -1. The observation says nothing."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    is_discrete = False
+
+    def __init__(self):
+        self.action_space = Discrete(2) if self.is_discrete else Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, np.float32), 2.0 * bool(np.sum(action) > 0) - 1.0, self.t == 3, False, {}
+
+
+class Switch(Lever):
+    is_discrete = True
+
+
+def asking(target):
+    return functools.partial(ReturnToGo, target_return=target)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "task", "options"),
+    [
+        (offpcc.BC, Lever, {}),
+        (offpcc.RBC, Lever, {"cell": functools.partial(GPT, context_length=2), "hidden_dim": 16, "num_layers": 1}),
+        (offpcc.DiscreteBC, Switch, {}),
+    ],
+)
+def test_imitation_reaches_the_return_that_it_is_asked_for(algorithm, task, options):
+    good = np.arange(120) // 3 % 2 == 0  # every second episode; without a return, both look the same
+    data = offpcc.Dataset.from_arrays(
+        observations=np.zeros((120, 1), np.float32),
+        actions=good.astype(np.int64) if task.is_discrete else np.where(good, 0.8, -0.8)[:, None],
+        rewards=np.where(good, 1.0, -1.0),
+        terminations=np.arange(120) % 3 == 2,
+        truncations=np.zeros(120, bool),
+    )
+    small = {"hidden_dims": (16,), "lr": 1e-2, "buffer": {"batch_size": 32}, "seed": 1, **options}
+    learner = algorithm(task, dataset=data, make={"wrappers": [asking(3.0)]}, **small)
+    agent = learner.train(num_epochs=1, num_steps_per_epoch=200, num_test_episodes_per_epoch=0)
+    for target in (3.0, -3.0):
+        with contextlib.closing(offpcc.make(task, wrappers=[asking(target)])) as env:
+            assert list(offpcc.evaluate(agent, env, 2).returns) == [target, target]
