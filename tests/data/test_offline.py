@@ -28,6 +28,7 @@ from offpcc.cli.commands import name_for_score
 from offpcc.config import loading
 from offpcc.data import Dataset, load_dataset
 from offpcc.data import offline as offline_module
+from offpcc.data.checks import env_fit
 from offpcc.data.datasets import columns as data_columns
 from offpcc.data.offline import DatasetOptions, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
@@ -886,6 +887,11 @@ def test_images_without_an_axis_for_channels_are_told(shape, is_told, recwarn):
     build(None, "cdbc" if len(shape) == 3 else "dbc", dataset=data, seed=1)
     told = "give them an axis for channels: observations[:, None]"
     assert any(told in str(one.message) for one in recwarn) == is_told
+    assert any(told in one.text for one in env_fit.without_channels(data)) == is_told
+    floats = dataclasses.replace(
+        data, observations=np.float32(frames / 255), final_observations=np.float32(frames[-1:] / 255)
+    )
+    assert any(told in one.text for one in env_fit.without_channels(floats)) == is_told
     if is_told:
         with pytest.raises(UserError, match=r"the shape \(24, 24\); add this axis: observations\[:, None\]$"):
             build(None, "cdbc", dataset=data, seed=1)

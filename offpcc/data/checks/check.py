@@ -352,7 +352,8 @@ def _actions(
             remedy = (
                 f"the value of {first + int(shares.argmin())} is unknown, so take an algorithm such as dcql or dbcq"
             )
-            return [*found, Finding("actions", NOTE, f"the data lack one: {text}", remedy)]
+            lacking = int((shares == 0).sum())
+            return [*found, Finding("actions", NOTE, f"the data lack {lacking:,} of them: {text}", remedy)]
         return found or [Finding("actions", OK, text)]
     if text := _constant(spreads, "number"):
         remedy = "an agent cannot learn what they do; remove them from the action"

@@ -26,6 +26,7 @@ from offpcc.utils.words import counted
 
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
 FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
+LEAST_FLOAT_FRAME = 24  # height and width; smaller arrays of floats may be several vectors
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 NOT_APPLIED = (
@@ -73,9 +74,11 @@ def _as_choices(actions: Array) -> str:
 def without_channels(data: Dataset) -> list[Notice]:
     """Return a notice if observations seem to be images that lack an axis for channels; environments refuse these."""
     shape = data.observations.shape[1:]
-    if data.observations.dtype != np.uint8 or not may_be_meant_as_image(shape, np.uint8):
+    kind = data.observations.dtype
+    if not may_be_meant_as_image(shape, np.uint8) or (kind != np.uint8 and min(shape) < LEAST_FLOAT_FRAME):
         return []
-    text = f"observations are bytes of shape {shape}, which networks read as {math.prod(shape)} numbers from 0 to 255"
+    told = "bytes" if kind == np.uint8 else str(kind)
+    text = f"observations are {told} of shape {shape}, which networks read as a vector of {math.prod(shape):,} numbers"
     return [Notice("remark", f"{text}; if they are images, give them an axis for channels: observations[:, None]")]
 
 

@@ -1,7 +1,7 @@
 """Reading and checking of dataset columns, in blocks."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ REQUIRED = ("observations", "actions", "rewards", "terminations")
 STATES = ("states", "next_states")  # what only critics see
 OTHER_NAMES = {"terminations": "terminals", "truncations": "timeouts"}  # D4RL's
 UNREAD = {  # names of other libraries whose arrays are not read, and our column
+    **dict.fromkeys(("terminated", "terminateds"), "terminations"),
     **dict.fromkeys(("truncated", "truncateds", "timeout", "time_outs"), "truncations"),
     **dict.fromkeys(("next_obs", "next_observation", "obs_next"), "next_observations"),
 }
@@ -78,10 +79,16 @@ def as_column(value: Any, what: str) -> Array:
     return array
 
 
-def name_unread(columns: Mapping[str, Column], found: Iterable[str]) -> str:
+def name_unread(columns: Mapping[str, Column], found: Sequence[str]) -> str:
     """Return a text about arrays that seem to be columns under other names, or ""."""
-    unread = [(name, UNREAD[name]) for name in found if name in UNREAD and UNREAD[name] not in columns]
-    return "; ".join(f"the array {name} is not read: if it is a column, rename it to {ours}" for name, ours in unread)
+    texts = []
+    for name in (name for name in found if name in UNREAD):
+        ours, remedy = UNREAD[name], f"if it is a column, rename it to {UNREAD[name]}"
+        if ours in columns:
+            read = ours if ours in found else OTHER_NAMES.get(ours, ours)
+            remedy = f"{read} is read in its place; if {name} is right, remove {read} and rename {name} to {ours}"
+        texts.append(f"the array {name} is not read: {remedy}")
+    return "; ".join(texts)
 
 
 def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str]) -> dict[str, Column]:

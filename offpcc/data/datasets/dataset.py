@@ -810,6 +810,8 @@ class Dataset:
             if self.action_range is not None or action_bounds is not None:
                 return []
             text = f"actions are whole numbers, so they are taken to be discrete, {num} of them from {first} on"
+            if (least := int(self.actions.min())) > first:
+                text += f"; the least recorded one is {least}: if they count from {least} on, give actions - {least}"
             return [Notice("choices", f"{text}; give action_range if they are not")]
         is_own = self.name.startswith("minari:") or ACTION_KEYS[0] in self.metadata
         return action_warnings(self.actions, self.action_range, action_bounds, self.name, is_own)
@@ -878,6 +880,8 @@ def _are_pixels(images: Array) -> bool:
 def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
     if isinstance(episode, Mapping):
         ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
+        if len(ends) > 1:
+            raise UserError(f"{where}: {' and '.join(ends)} are names for the same column; give one of them")
         keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
         missing = [key for key in keys if key not in episode]
         if missing:

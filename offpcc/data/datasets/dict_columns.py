@@ -20,6 +20,7 @@ class DictColumn:
         columns: the entries by key, each (S, *shape).
         space: the Dict space; None to derive it from the columns, with choices already one-hot.
         what: the name of the column, for messages.
+        names: the names of entries in messages, if these differ from their keys in the column.
 
     Attributes:
         integers: the keys of derived vectors that were given as integers, and may be choices.
@@ -30,14 +31,17 @@ class DictColumn:
 
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, columns: Mapping[str, Column], space: PackedDict | None, what: str) -> None:
+    def __init__(
+        self, columns: Mapping[str, Column], space: PackedDict | None, what: str, names: Mapping[str, str] | None = None
+    ) -> None:
+        self.names = {**{key: f"{what}: {key!r}" for key in columns}, **(names or {})}
         lengths = {key: column.shape[0] if column.shape else 0 for key, column in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{length:,} of {key!r}" for key, length in lengths.items())
             raise SpoiledData(f"{what}: {listed}; all entries are to be of one length")
         for key, column in columns.items():
             if column.dtype.kind not in "fiub":
-                raise SpoiledData(f"{what}: {key!r} holds {column.dtype}, no numbers; write it as numbers")
+                raise SpoiledData(f"{self.names[key]} holds {column.dtype}, no numbers; write it as numbers")
         self.integers = [key for key, column in columns.items() if space is None and column.dtype.kind in "iu"]
         self.space = derived_space(columns, what) if space is None else space
         if missing := [key for key in self.space.entries if key not in columns]:
@@ -56,9 +60,9 @@ class DictColumn:
         except ValueError as error:
             for key, numbers in read.items():  # a number that is not finite is named with its row
                 if numbers.dtype.kind == "f":
-                    check_finite(converted(numbers, np.dtype(np.float32)), f"{self.what}: {key!r}", start)
-            fault = f"{self.what}[{start}:{stop}]: {error}"
-            raise SpoiledData(f"{fault}; correct the recording, or observation_space") from None
+                    check_finite(converted(numbers, np.dtype(np.float32)), self.names[key], start)
+            remedy = "correct the recording, or observation_space if you gave it"
+            raise SpoiledData(f"{self.what}[{start}:{stop}]: {error}; {remedy}") from None
 
 
 def with_states(observations: Column, states: Column, what: str, space: PackedDict | None = None) -> DictColumn:
@@ -73,7 +77,8 @@ def with_states(observations: Column, states: Column, what: str, space: PackedDi
         seen = derived_space(entries, what) if given is None else given.space
         of_states = spaces.Box(-np.inf, np.inf, states.shape[1:], np.float32)
         space = PackedDict(spaces.Dict({**seen.dict_space.spaces, STATE: of_states}), STATE)
-    joined = DictColumn({**entries, STATE: states}, space, what)
+    names = {STATE: f"{what.removesuffix('observations')}states"} | ({OBSERVATION: what} if given is None else {})
+    joined = DictColumn({**entries, STATE: states}, space, what, names)
     joined.integers = [] if given is None else given.integers
     return joined
 

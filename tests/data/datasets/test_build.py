@@ -58,6 +58,26 @@ def test_bad_arrays_get_one_message(changed, message):
         Dataset.from_arrays(**recorded(**changed), name="mine")
 
 
+@pytest.mark.parametrize("name", ["states", "next_states"])
+def test_a_nan_in_states_is_told_with_the_name_that_the_user_wrote(name):
+    given = {"states": np.zeros((6, 3)), "next_states": np.zeros((6, 3)), "next_observations": np.zeros((6, 2))}
+    given[name] = np.where(flags(6, 4)[:, None], np.nan, given[name])
+    with pytest.raises(UserError, match=re.escape(f"mine: {name}[4, 0] is nan")):
+        Dataset.from_arrays(**recorded(**given), name="mine")
+
+
+def test_a_nan_in_observations_beside_states_is_told_with_their_name():
+    observations = np.where(flags(6, 2)[:, None], np.nan, np.zeros((6, 2)))
+    with pytest.raises(UserError, match=re.escape("mine: observations[2, 0] is nan")):
+        Dataset.from_arrays(**recorded(observations=observations, states=np.zeros((6, 3))), name="mine")
+
+
+def test_an_episode_with_two_names_for_its_end_is_refused():
+    episode = {"observations": np.zeros((4, 2)), "actions": np.zeros((3, 1)), "rewards": np.zeros(3)}
+    with pytest.raises(UserError, match="terminated and terminals are names for the same column; give one"):
+        Dataset.from_episodes([{**episode, "terminated": False, "terminals": [0, 0, 1]}])
+
+
 def test_numbers_of_states_get_the_way_to_one_hot_rows():
     with pytest.raises(UserError, match=r"one of n states \(Discrete\), give one-hot rows: numpy\.eye\(n\)"):
         Dataset.from_arrays(**recorded(observations=np.zeros(6, int)))

@@ -141,6 +141,10 @@ def test_every_type_and_shape_is_learned_from_or_refused(path, family, case):
     assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))
 
 
+def without(key, given):
+    return {name: value for name, value in given.items() if name != key}
+
+
 def given_as(value):
     return columns() | {"observations": value}
 
@@ -162,7 +166,7 @@ def test_what_is_no_array_of_numbers_is_refused(value, message):
     with pytest.raises(UserError, match=f"^data: {message}"):
         Dataset.from_arrays(**given_as(value))
     with pytest.raises(UserError, match=f"^data, episode 0: {message}"):
-        Dataset.from_episodes([{**given_as(value), "terminated": False}])
+        Dataset.from_episodes([{**without("terminations", given_as(value)), "terminated": False}])
 
 
 @pytest.mark.parametrize("episode", [5, None, "text", {1, 2}])

@@ -35,6 +35,16 @@ def test_what_stands_beside_the_steps_is_read(tmp_path, save):
     raw["infos/qpos"] -= 1
 
 
+@pytest.mark.parametrize("name, read", [("terminated", "terminals"), ("truncated", "timeouts")])
+def test_a_second_name_of_a_column_that_is_not_read_is_told(tmp_path, name, read):
+    steps = {**columns(), "timeouts": np.zeros(40, bool)}
+    np.savez(tmp_path / "data.npz", **steps, **{name: np.arange(40) == 4})
+    told = [notice.text for notice in read_dataset_file(tmp_path / "data.npz").notices]
+    assert any(
+        f"the array {name} is not read: {read} is read in its place; if {name} is right, rem" in one for one in told
+    )
+
+
 def test_objects_among_metadata_are_refused(tmp_path):
     np.savez(tmp_path / "data.npz", **columns(), **{"metadata/seen_through": np.array([{}])})
     metadata = read_dataset_file(tmp_path / "data.npz").metadata
