@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import offpcc
 from offpcc.algorithms.agent import load_actor
+from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.core import DictShape, PackedDict
@@ -174,6 +175,18 @@ def test_an_observation_that_does_not_fit_is_named(change, words):
         del gymnasium.registry[name]
 
 
+def test_a_dict_without_an_info_is_named():
+    class Alone(dict_task.DictTarget):
+        observation_space = spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Box(-1, 1, (2,)))
+
+        def reset(self, *, seed=None, options=None):
+            return {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32)}
+
+    env = guarded(make(Alone, scale_actions=True))
+    with pytest.raises(EnvironmentFault, match=r"returned a Dict alone, .*return .*\(observation, info\) from reset"):
+        env.reset(seed=1)
+
+
 def test_an_unsuitable_entry_is_named():
     class Texts(dict_task.DictTarget):
         observation_space = spaces.Dict(name=spaces.Text(5))
@@ -239,6 +252,23 @@ def test_the_algorithm_that_suits_is_named(algo, other):
     with pytest.raises(UserError, match=f"in place of {algo}, choose {other}$"):
         offpcc.algorithms.find_algorithm(algo)(space, actions)
     offpcc.algorithms.find_algorithm(other)(space, actions)
+
+
+IMAGES = spaces.Box(0, 255, (24, 24, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "space", [IMAGES, dict_task.DictTarget.observation_space, VECTORS], ids=["image", "both", "no"]
+)
+@pytest.mark.parametrize("algo", ["bc", "cbc", "dbc", "cdbc", "rbc", "crbc_s", "rdqn", "crdqn", "r2d2", "rdpg", "mopo"])
+def test_the_algorithm_for_other_actions_suits_the_observations_too(algo, space):
+    cls = offpcc.algorithms.find_algorithm(algo)
+    actions = spaces.Box(-1, 1, (1,)) if cls.is_discrete else spaces.Discrete(3)
+    with pytest.raises(UserError, match="actions; choose") as caught:
+        cls(space, actions)
+    proposed = caught.value.message.partition("actions; choose ")[2].partition(",")[0]
+    built = offpcc.algorithms.find_algorithm(proposed)(space, actions)
+    assert built.memoryless is (TABLE[algo].memory is None)
 
 
 def test_an_algorithm_with_a_model_names_no_convolutions():
@@ -941,7 +971,7 @@ def test_an_agent_acts_in_several_environments():
         offpcc.evaluate(agent, "pendulum-v0", episodes=1)
     with pytest.raises(ValueError, match="act got a wrong observation: 'camera' is missing"):
         agent.act({"place": seen[0]["place"], "mirrored": 1})
-    with pytest.raises(ValueError, match="act got an array, but this agent needs a Dict: mirrored"):
+    with pytest.raises(ValueError, match=r"needs a Dict: 'camera' of shape \(16, 16, 3\), 'mirrored'"):
         agent.act(np.zeros(3))
 
 

@@ -238,7 +238,8 @@ class Agent:
         if observation.shape == wanted:
             return
         if (packed := getattr(self.algorithm, "packed", None)) is not None:
-            raise ValueError(f"act got an array, but this agent needs a Dict: {packed.unpacked_shape!r}")
+            entries = ", ".join(f"{key!r} of shape {space.shape}" for key, space in packed.entries.items())
+            raise ValueError(f"act got an array, but this agent needs a Dict: {entries}")
         remedy = "give one observation"
         if len(one) == 1 and observation.dtype.kind in "biu":
             remedy = OF_CHOICES

@@ -34,7 +34,7 @@ from offpcc.config.validation import (
     is_number,
     one_of,
 )
-from offpcc.core import Batch, PackedDict, Stats, Summaries, channels_first_shape, has_images
+from offpcc.core import Batch, PackedDict, Stats, Summaries, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.actors import DiscreteActor
 from offpcc.networks.augmentation import Augmentation, RandomShift
@@ -47,7 +47,7 @@ from offpcc.networks.sequences import is_empty, reads_previous
 from offpcc.networks.testing import check_own_encoders, check_own_heads
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import forked_torch_generators
-from offpcc.utils.spaces import MOST_CHOICES, OneHot, action_size
+from offpcc.utils.spaces import MOST_CHOICES, OneHot, action_size, observed_shape
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
 CRITICS_ONLY = (
@@ -136,9 +136,13 @@ def is_own(cls: type, *methods: str) -> bool:
 
 
 def check_actions(
-    algorithm: Any, space: spaces.Space[Any], name: str = "the environment", are_recorded: bool = False
+    algorithm: Any,
+    space: spaces.Space[Any],
+    name: str = "the environment",
+    are_recorded: bool = False,
+    shape: tuple[int, ...] | None = None,
 ) -> None:
-    """Raise if an algorithm is for another kind of actions than those of `name`."""
+    """Raise if an algorithm is for another kind of actions than those of `name`; `shape` is that of observations."""
     if isinstance(space, spaces.Discrete) is not algorithm.is_discrete:
         kind = "discrete" if algorithm.is_discrete else "continuous"
         hint = ""
@@ -154,14 +158,18 @@ def check_actions(
             )
         raise UserError(
             f"{name} has the actions {space}, but {algorithm.__name__} is for {kind} actions; choose "
-            f"{other_kind(algorithm)}, or another algorithm for these actions{hint}"
+            f"{other_kind(algorithm, shape)}, or another algorithm for these actions{hint}"
         )
 
 
-def other_kind(algorithm: Any) -> str:
-    """Return the name of the algorithm to propose for the other kind of actions."""
+def other_kind(algorithm: Any, shape: tuple[int, ...] | None = None) -> str:
+    """Return the name of the algorithm to propose for the other kind of actions, and for observations of this shape."""
     online, offline = ("sac", "cql") if algorithm.is_discrete else ("dsac", "dcql")
-    return algorithm.counterpart or (offline if is_for_data(algorithm) else online)
+    name: str = algorithm.counterpart or (offline if is_for_data(algorithm) else online)
+    own, other = algorithm.names or ("", "c")
+    if shape is None or has_images(shape) is (own == f"c{other}"):
+        return name
+    return f"c{name}" if has_images(shape) else name.removeprefix("c")
 
 
 def is_for_data(algorithm: Any) -> bool:
@@ -295,12 +303,10 @@ class Construction:
         self._choose_critic_inputs(networks)
         self.packed = observation_space if isinstance(observation_space, PackedDict) else None
         self.space_shape = observation_space.shape
-        self.observation_shape = (
-            channels_first_shape(observation_space.shape) if self.packed is None else self.packed.unpacked_shape
-        )
+        self.observation_shape = observed_shape(observation_space)
         self.action_space = action_space.discrete if isinstance(action_space, OneHot) else action_space
         self.action_dim = action_size(action_space)
-        check_actions(type(self), self.action_space)
+        check_actions(type(self), self.action_space, shape=self.observation_shape)
         self.noise = Noise(seed, self.device)
         self.lr, self.max_grad_norm, self.weight_decay, self.adam_eps = lr, max_grad_norm, weight_decay, adam_eps
         self.target_subset = self.default_target_subset if target_subset is None else target_subset

@@ -30,6 +30,7 @@ from offpcc.training.spec import check_steps, configured_make
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save_figure
 from offpcc.utils.findings import FAULT, OK, WARNING, Finding
+from offpcc.utils.spaces import observed_shape
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,12 +48,14 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
             console.print(Text(f"{'':20}-> {finding.remedy}"), soft_wrap=True)
 
 
-def examine_algorithm(algo: str, actions: Space[Any], name: str, are_recorded: bool = False) -> Finding:
-    """Check whether an algorithm is for the actions of `name`."""
+def examine_algorithm(
+    algo: str, actions: Space[Any], name: str, shape: tuple[int, ...], are_recorded: bool = False
+) -> Finding:
+    """Check whether an algorithm is for the actions of `name`; `shape` is that of observations."""
     algorithm_class = find_algorithm(algo)
     try:
         if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
-            check_actions(algorithm_class, actions, name, are_recorded)
+            check_actions(algorithm_class, actions, name, are_recorded, shape)
     except UserError as error:
         return Finding("algorithm", FAULT, error.message)
     return Finding("algorithm", OK, f"{algo} is for actions such as those of {name}: {actions}")
@@ -101,7 +104,9 @@ def check_dataset(
             data = data.fraction(dataset_fraction)
             diagnosis = examine_dataset(data, env=made)
             if algo is not None:
-                found = examine_algorithm(algo, actions_of(data), data.name, are_recorded=True)
+                space = data.observation_space
+                shape = data.observations.shape[1:] if space is None else observed_shape(space)
+                found = examine_algorithm(algo, actions_of(data), data.name, shape, are_recorded=True)
                 diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
             check_unused_bindings(bindings)
     print_findings(console, [*diagnosis.findings, *diagnosis.advice])

@@ -37,6 +37,10 @@ CALLING_FILES = tuple(
 )
 WRAPPERS = OFFPCC / "envs" / "wrappers"
 SPACE = "return what observation_space promises"
+READABLE = (
+    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; for an "
+    "environment of the old gym, use offpcc.envs.wrappers.old_gym.OldGym"
+)
 
 
 class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environment)

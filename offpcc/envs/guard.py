@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import (
+    READABLE,
     SLOW,
     SPACE,
     EnvironmentFault,
@@ -108,10 +109,6 @@ class Inspection:
         )
 
 
-READABLE = (
-    "return (observation, reward, terminated, truncated, info) from step and (observation, info) from reset; for an "
-    "environment of the old gym, use offpcc.envs.wrappers.old_gym.OldGym"
-)
 FRAME = "return an array (height, width, 3) of uint8 from render"
 
 

@@ -71,7 +71,7 @@ from offpcc.training.spec import (
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
 from offpcc.utils.paths import PACKAGE
 from offpcc.utils.rng import derived_seed
-from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors
+from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors, observed_shape
 from offpcc.utils.system import is_shortage
 
 UNKNOWN_LENGTH = 1_000  # of an episode, for the capacity of imagined steps, if the environment has no time limit
@@ -344,7 +344,8 @@ def _build_algorithm(spec: RunSpec, task: _Task, data: OfflineDataset | None) ->
     algorithm_class = find_algorithm(spec.algo)
     if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
         named = spec.env or (data.name if data else "the data")
-        check_actions(algorithm_class, task.actions, named, are_recorded=data is not None)
+        shape = observed_shape(task.observations)
+        check_actions(algorithm_class, task.actions, named, are_recorded=data is not None, shape=shape)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
         own = with_memory(algorithm_class, spec)
         return algorithm_class(task.observations, task.actions, device=spec.device, seed=spec.seed, **own)

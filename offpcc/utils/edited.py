@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "859c670246cd7005",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "0181750df9fe17df",
+    "algorithms.construction": "24daa27e205118f2",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "df87f404932286bf",
     "algorithms.iql": "b17fb2fd07d7e36f",

@@ -65,6 +65,13 @@ def channels_first_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[2], shape[0], shape[1]) if channels_last(shape) else tuple(shape)
 
 
+def observed_shape(space: spaces.Space[Any]) -> tuple[int, ...]:
+    """Return the shape of an agent's observations as networks read them: of images, of vectors or a `DictShape`."""
+    if isinstance(space, PackedDict):
+        return space.unpacked_shape if space.state_key is None else observed_shape(space.agent_space)
+    return channels_first_shape(space.shape or ())
+
+
 def channels_first(observation: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return `observation` (..., *shape) with the channels of an image first."""
     return np.moveaxis(observation, -1, -3) if channels_last(shape) else observation

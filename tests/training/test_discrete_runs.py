@@ -17,6 +17,7 @@ from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.variants import TABLE
 from offpcc.core import Step
 from offpcc.data import ReplayBuffer
+from offpcc.data.checks.check import examine_dataset
 from offpcc.data.datasets.load import load_dataset
 from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.training.evaluation import open_environment
@@ -133,7 +134,7 @@ def test_an_algorithm_of_the_other_kind_is_refused_with_the_one_to_take(launch, 
     small = ("--gin", "train.num_epochs=1")
     for given, proposed in (
         (("--env", "cartpole-v0", "--algo", "rsac"), "rdsac"),
-        (("--env", "pendulum-v0", "--algo", "crqrdqn"), "crsac"),
+        (("--env", "pendulum-v0", "--algo", "crqrdqn"), "rsac"),
         (("--dataset", pushes, "--algo", "riql"), "rdcql"),
         (("--dataset", pushes, "--algo", "bc"), "dbc"),
     ):
@@ -141,6 +142,15 @@ def test_an_algorithm_of_the_other_kind_is_refused_with_the_one_to_take(launch, 
         assert code == 2 and f"choose {proposed}, or another algorithm" in err
     code, _, err = launch("--env", "pendulum-v0", "--dataset", pushes, "--algo", "bc", *small)
     assert code == 2 and "it has discrete actions, but pendulum-v0 takes Box" in err
+
+
+def test_choices_that_begin_above_0_are_told():
+    rest = {"rewards": np.ones(40), "terminations": np.arange(40) % 10 == 9, "observations": np.ones((40, 4))}
+    data = offpcc.Dataset.from_arrays(actions=[3, 4] * 20, truncations=np.zeros(40, bool), **rest)
+    [told] = [notice.text for notice in data.action_warnings()]
+    assert "5 of them from 0 on; the least recorded one is 3: if they count from 3 on, give actions - 3" in told
+    found = [one.found for one in examine_dataset(data).findings if one.check == "actions"]
+    assert any("the data lack 3 of them: 5 discrete ones" in one for one in found)
 
 
 def test_choices_that_begin_elsewhere_get_a_remedy():

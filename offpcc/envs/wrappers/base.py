@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array, Info
-from offpcc.envs.faults import SPACE, UnfitError, kind_of
+from offpcc.envs.faults import READABLE, SPACE, UnfitError, kind_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, check_folder
 from offpcc.utils.spaces import OBSERVATION, STATE, OneHot, PackedDict, without_state
@@ -80,6 +80,8 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
         Raises:
             UnfitError: It is not in the Dict space, or a number is NaN or infinite.
         """
+        if isinstance(observation, str):  # a Dict without reward or info is unpacked into its keys
+            raise UnfitError(f"returned a Dict alone, as its key {observation!r} came for the observation,", READABLE)
         if not isinstance(observation, Mapping):
             raise UnfitError(f"returned {kind_of(observation)} for an observation, but its space is a Dict,", SPACE)
         try:
