@@ -214,7 +214,7 @@ class SweepRuns:
             over = [run for run in one.runs if states[run.run_id] == "finished"]
             values = [value for run in over if not math.isnan(value := _return_at(run, math.inf))]
             bad = [seed for seed, state in states.items() if state == "failed"]
-            epochs = min(map(_epochs_of, over), default=0)
+            epochs = min(map(_epochs_of, over) if over else map(_num_epochs, one.runs))
             counted = min((_reached(run, one.epochs) for run in over), default=0)
             is_short = counted < one.epochs and any(_planned(run) < one.epochs for run in over)
             status = "new" if not any(states.values()) else "unfinished"
@@ -287,6 +287,7 @@ def run_sweep(
         return sweep.watch()
     if dry_run:
         refuse_options("with --dry_run, which trains nothing", {"retry": retry, "verbose": verbose})
+    print(f"checking {counted(len(sweep.settings), 'setting')}", flush=True)
     _check_parts(sweep.settings)
     sweep.read_failed()
     if retry:

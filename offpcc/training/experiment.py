@@ -486,8 +486,11 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
             f"there is nothing left to train: the run has had its {loop.step - loop.switch_step:,} environment steps; "
             f"save it, and load it with a larger then_env_steps"
         )
+    had = f"{loop.epoch} of {counted(num_epochs, 'epoch')}"
+    if loop.epoch > num_epochs:
+        had = f"{counted(loop.epoch, 'epoch')}, more than num_epochs, which is {num_epochs}"
     return (
-        f"there is nothing left to train: the run has had {loop.epoch} of {counted(num_epochs, 'epoch')}. num_epochs "
+        f"there is nothing left to train: the run has had {had}. num_epochs "
         f"counts from the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
     )
 

@@ -174,12 +174,21 @@ def test_a_budget_counts_a_run_that_has_begun_whole(here, tmp_path):
     assert code == 0 and [tmp_path / "results/s" / name for name in started] == [begun], err
 
 
+def test_a_failed_run_counts_with_the_epochs_of_its_table(here, tmp_path, monkeypatch):
+    real = sweeps.run_train
+    monkeypatch.setattr(sweeps, "run_train", lambda **given: real(**given) or 1)
+    code, out, *_ = here(TOP.replace("[1, 2]", "[1]") + FIXED)
+    assert code == 1 and "failed, 2 epochs" in out
+    assert [row["epochs"] for row in table(tmp_path)] == ["2"]
+
+
 def test_a_failed_run_is_reported_and_trained_again_on_request(here, tmp_path, monkeypatch):
     real, text = sweeps.run_train, TOP + FIXED
     monkeypatch.setattr(sweeps, "run_train", lambda **given: 1 if given["run_id"] == (1,) else real(**given))
     code, out, err, started = here(text)
     assert code == 1 and len(started) == 2 and "1 run failed" in err and "--retry" in err
     assert "failed: seed 1" in out and table(tmp_path)[0]["seeds"] == "1"
+    assert out.startswith("checking 1 setting\n")
     monkeypatch.setattr(sweeps, "run_train", real)
     code, *_, started = here(text)
     assert code == 1 and not started
@@ -420,7 +429,7 @@ def test_an_address_without_ray_or_a_cluster_is_refused(here, monkeypatch):
         )
         code, out, err, started = here(TOP, "--address", "auto")
         assert code == 2 and "--address auto: there is no Ray cluster (none runs on this machine)" in err, err
-        assert not out and not started and not Path("results").exists()
+        assert out == "checking 1 setting\n" and not started and not Path("results").exists()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err, _ = here(TOP, "--address", "auto")
     assert code == 2 and "pip install ray" in err
