@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ UNREAD = {
     *("_mirror", "_host_copy", "_test_draws", "test_epsilon", "epsilon_ladder", "noise_scale"),
     *("_arguments", "_graphed"),
 }
+COMPILER_ERROR = re.compile(r"\berror: ")  # in a line of a C++ compiler or a linker
 MOST_COMPILED = 16  # kinds of updates for each shape of batches; each takes 10 seconds or more to compile
 Recorded = tuple[Tensor, tuple[str, ...], dict[str, Tensor]]  # numbers, their names, and other tensors
 Capture = Callable[..., tuple[Callable[[], None], Any]]
@@ -250,9 +252,12 @@ class UpdateGraph:
         except UserError:
             raise
         except errors as error:  # after one of a CUDA graph, PyTorch's generators cannot be used any more
+            remedy = f"bind ActorCritic.{option} = False"
+            reason = next((line.strip() for line in str(error).splitlines() if COMPILER_ERROR.search(line)), "")
+            if reason:
+                remedy = f"correct the C++ compiler's installation, name another compiler by CXX, or {remedy}"
             raise UserError(
-                f"an update of {type(agent).__name__} cannot be {how} ({first_line(error)}); bind "
-                f"ActorCritic.{option} = False"
+                f"an update of {type(agent).__name__} cannot be {how} ({reason or first_line(error)}); {remedy}"
             ) from error
         finally:  # recording computes nothing
             for optimizer, number in counts.items():

@@ -487,6 +487,8 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
                 cls = value.func.__name__
                 bound = " and ".join(f'"{cls}.{key}=..."' for key in value.keywords)
                 advice = f"add {bound} to your call of offpcc.configure, and give {cls} itself"
+            elif isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+                advice = f"give its name, {np.dtype(value).name!r}"
             elif known is not None:
                 example = f"{name} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'

@@ -26,7 +26,7 @@ class Run(NamedTuple):
     interaction: Interaction | None  # the environments; None while the run learns from recorded data
     tests: Evaluation | None  # the test episodes; None without an environment
     loop: Loop  # counters, and the rows of the table
-    error: Exception | None = None  # what an earlier callback raised at the end of this epoch
+    error: Exception | None = None  # what an earlier callback raised at this end of an epoch, or of the training
     folder: Path | None = None  # the run's folder; None without one, as in `learner.train`
 
 
@@ -81,7 +81,7 @@ class Callback:
         """
 
     def on_end(self, run: Run) -> None:
-        """Called after the last update."""
+        """Called after the last update; if it raises, the other callbacks are still called, and the run is saved."""
 
 
 def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
@@ -212,11 +212,6 @@ class CallbackList:
         for callback in self._all:
             callback.on_progress(run)
 
-    def on_end(self, run: Run) -> None:
-        """Call `on_end`."""
-        for callback in self._all:
-            callback.on_end(run)
-
     def statistics(self, run: Run) -> dict[str, float | None]:
         """Return the values of all `statistics`, by column.
 
@@ -226,12 +221,20 @@ class CallbackList:
         return {column: value for callback in self._all for column, value in _values_of(callback, run).items()}
 
     def on_epoch(self, run: Run) -> None:
-        """Call `on_epoch` of all, also if one raises, because one of them saves the run; then raise its exception."""
+        """Call `on_epoch`."""
+        self._call_all("on_epoch", run)
+
+    def on_end(self, run: Run) -> None:
+        """Call `on_end`."""
+        self._call_all("on_end", run)
+
+    def _call_all(self, method: str, run: Run) -> None:
+        """Call a method of all, also if one raises, because one of them saves the run; then raise its exception."""
         error: Exception | None = None
         for callback in self._all:
-            on_epoch: Callable[[Run], Any] = callback.on_epoch
             try:
-                if on_epoch(run._replace(error=error)) is False and callback not in self._returned_false:
+                returned = getattr(callback, method)(run._replace(error=error))
+                if returned is False and method == "on_epoch" and callback not in self._returned_false:
                     self._returned_false.append(callback)
                     of = getattr(callback, "function", callback)
                     print_to_stderr(

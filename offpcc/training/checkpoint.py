@@ -555,8 +555,10 @@ class Checkpoints(Callback):
             self.save()
 
     def on_end(self, run: Run) -> None:
-        """Save the actor after the last update."""
+        """Save the actor after the last update; also a checkpoint, if a callback raised before the online phase."""
         save_actor(self.experiment.algorithm, self.folder.actor_last)
+        if run.error is not None and run.loop.epoch < self.last_epoch and not run.loop.stopped:
+            self.save()
 
     def save(self) -> None:
         """Write a checkpoint now."""

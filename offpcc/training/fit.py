@@ -667,7 +667,7 @@ def open_loggers(
                 wandb_id=details["wandb_id"],
                 config=values(experiment.config),
                 goes_online="env_step" in columns,
-                model_errors=() if model is None else model.model.facts.get("holdout_errors", ()),
+                model_errors=() if model is None or loop.step else model.model.facts.get("holdout_errors", ()),
                 announce=console.print,
             )
             logs.append(tracked)

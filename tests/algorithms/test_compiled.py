@@ -21,6 +21,7 @@ from offpcc.algorithms.optim import LinearDecay, clip
 from offpcc.core import Step
 from offpcc.networks.cells import LRU, LSTM, Cell, run_chunked
 from offpcc.networks.cells.compiled import run_as_one
+from offpcc.utils import torch_private
 from offpcc.utils.errors import UserError
 from offpcc.utils.torch_private import compile_operations, is_compiling
 
@@ -177,6 +178,19 @@ def test_what_cannot_be_compiled_is_refused(monkeypatch, recorded):
         for number in range(3):
             agent.gamma = 0.9 + 0.01 * number
             agent.update_networks(case.batch())
+
+
+def test_the_compilers_own_line_is_told(monkeypatch):
+    said = "x.cpp:3:10: fatal error: omp.h: No such file or directory"
+
+    def fail(function):
+        raise RuntimeError(
+            f"CppCompileError: C++ compile error\n\nCommand:\ng++ x.cpp\n\nOutput:\n{said}\n 3 | #include"
+        )
+
+    monkeypatch.setattr(torch_private, "compile_operations", fail)
+    with pytest.raises(UserError, match=rf"cannot be compiled \({said}\); correct the C\+\+ compiler.* = False$"):
+        Case("sac").build(compile=True).update_networks(Case("sac").batch())
 
 
 def test_updates_of_many_shapes_are_all_compiled(monkeypatch, recorded):

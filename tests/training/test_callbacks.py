@@ -13,7 +13,7 @@ from offpcc.algorithms import SAC
 from offpcc.config import loading
 from offpcc.data import ReplayBuffer
 from offpcc.training import checkpoint
-from offpcc.training.callbacks import Callback, Run
+from offpcc.training.callbacks import Callback, CallbackList, Run
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers import Loggers
@@ -110,6 +110,20 @@ def test_a_run_that_was_good_enough_ends_with_a_checkpoint(tmp_path):
     run.loop.epoch, run.loop.stopped = 3, True
     checkpoints.on_epoch(run)
     assert read_checkpoint(checkpoints.folder.checkpoint)["loop"]["stopped"]
+
+
+def test_an_error_at_the_end_of_the_first_of_two_phases_is_raised_after_the_run_is_saved(tmp_path):
+    run, checkpoints = watched(tmp_path, last_epoch=5)
+    run.loop.epoch = 2
+
+    class Raising(Callback):
+        def on_end(self, run):
+            raise ValueError("no disk")
+
+    with pytest.raises(ValueError, match="no disk"):
+        CallbackList([Raising, checkpoints]).on_end(run)
+    assert read_checkpoint(checkpoints.folder.checkpoint)["loop"]["epoch"] == 2
+    assert checkpoints.folder.actor_last.exists()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """`offpcc.fit`: what the command line does in a run's folder, from Python."""
 
+import contextlib
 import functools
 import json
 import os
 import re
 import signal
+from types import SimpleNamespace
 
 import gin
 import gymnasium
@@ -29,8 +31,10 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
 from offpcc.training.experiment import Experiment
 from offpcc.training.fit import RunExistsError, fit
+from offpcc.training.loggers import ConsoleLogger
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_messages import describe_data
 from offpcc.training.spec import RunSpec, make_deterministic
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
@@ -379,6 +383,37 @@ class PlainBuffer(ReplayBuffer):
     """A buffer that is not registered."""
 
 
+def test_a_run_notes_that_its_environment_names_no_time_limit(tmp_path):
+    for limit, number in ((None, 1), (20, 0)):
+        name = f"limit-{limit}-v0"
+        gymnasium.register(name, entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=limit)
+        try:
+            described = spec(algo="sac", env=name)
+            with contextlib.closing(build_run(described)) as experiment:
+                lines = describe_data(described, experiment)
+        finally:
+            del gymnasium.registry[name]
+        assert sum(f"note: {name} names no time limit; tests and agents" in line for line in lines) == number
+
+
+def test_a_resumed_run_sends_the_models_errors_no_second_time(tmp_path, monkeypatch):
+    fit(spec(algo="sac"), tmp_path / "1", announce=silent)
+    experiment, sent = build_run(spec(algo="sac")), []
+    experiment.config, experiment.imagination = (
+        "",
+        SimpleNamespace(model=SimpleNamespace(facts={"holdout_errors": [2]})),
+    )
+    monkeypatch.setattr(module, "tracking_wanted", lambda track: True)
+    monkeypatch.setattr(module, "WandbLogger", lambda *given, model_errors, **names: sent.append(model_errors))
+    for experiment.loop.step in (0, 20):
+        module.open_loggers(
+            spec(algo="sac"), RunFolder.at(tmp_path / "1"), experiment, ["step"], ConsoleLogger("")
+        ).close()
+    experiment.imagination = None
+    experiment.close()
+    assert sent == [[2], ()]
+
+
 def test_classes_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "watched"
     told = []
@@ -390,6 +425,9 @@ def test_classes_of_python_are_bindings_of_the_run(tmp_path):
     with pytest.raises(UserError, match=r"build.callbacks is \(\), but the run was made with \(@.*Watching"):
         fit(spec(algo="sac"), folder, resume=True, announce=silent)
     assert fit(spec(algo="sac", callbacks=[Watching]), folder, resume=True, announce=silent).was_finished
+    wraps = [functools.partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32)]
+    with pytest.raises(UserError, match=r"DtypeObservation.dtype is .*float32, .*; give its name, 'float32'$"):
+        fit(spec(algo="sac", make={"wrappers": wraps}), tmp_path / "wrapped", announce=silent)
     for given in ({"callbacks": [Unregistered]}, {"buffer_class": PlainBuffer}):
         with pytest.raises(UserError, match=r"build\..*cannot be written into the config of a run; decorate"):
             fit(spec(algo="sac", **given), tmp_path / "other", announce=silent)
