@@ -33,10 +33,6 @@ from offpcc.utils.system import available_bytes
 
 OLD_BODIES = re.compile(r"^(Hopper|HalfCheetah|Walker2d|Ant)-v[0-3]$")  # no longer available; v4 behaves like v2
 MOST_DELAY = 4  # times the updates of an environment step; a warning reports a larger policy_delay
-NO_TIME_LIMIT = (
-    "{} names no time limit; tests and agents with memory need episodes that end, so if one may last for ever, give "
-    "make.kwargs = {{'max_episode_steps': 1000}} or another number"
-)
 FAR = 10  # times the steps that learning sees together; a note reports longer episodes
 
 
@@ -109,8 +105,7 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(experiment)]
     longest = experiment.time_limit
     size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
-    of_limit = "" if longest else NO_TIME_LIMIT.format(spec.label)
-    notes = [f"note: {note}" for note in filter(None, [note_without_data(spec), of_limit])]
+    notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
     return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(experiment)]
 
 

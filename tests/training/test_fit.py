@@ -383,19 +383,6 @@ class PlainBuffer(ReplayBuffer):
     """A buffer that is not registered."""
 
 
-def test_a_run_notes_that_its_environment_names_no_time_limit(tmp_path):
-    for limit, number in ((None, 1), (20, 0)):
-        name = f"limit-{limit}-v0"
-        gymnasium.register(name, entry_point="gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=limit)
-        try:
-            described = spec(algo="sac", env=name)
-            with contextlib.closing(build_run(described)) as experiment:
-                lines = describe_data(described, experiment)
-        finally:
-            del gymnasium.registry[name]
-        assert sum(f"note: {name} names no time limit; tests and agents" in line for line in lines) == number
-
-
 def test_a_resumed_run_sends_the_models_errors_no_second_time(tmp_path, monkeypatch):
     fit(spec(algo="sac"), tmp_path / "1", announce=silent)
     experiment, sent = build_run(spec(algo="sac")), []
