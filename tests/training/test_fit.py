@@ -1,6 +1,5 @@
 """`offpcc.fit`: what the command line does in a run's folder, from Python."""
 
-import contextlib
 import functools
 import json
 import os
@@ -34,7 +33,6 @@ from offpcc.training.fit import RunExistsError, fit
 from offpcc.training.loggers import ConsoleLogger
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.run_messages import describe_data
 from offpcc.training.spec import RunSpec, make_deterministic
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
