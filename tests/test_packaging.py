@@ -54,13 +54,13 @@ def test_the_wheel_trains_outside_the_checkout(target, tmp_path):
 @pytest.mark.slow
 def test_a_run_that_a_checkout_began_goes_on_from_a_wheel(target, tmp_path):
     name = ["--env", "pendulum-p-v0", "--algo", "sac"]
-    begin = [*name, "--config", "configs/test/template_short.gin", "--gin", *QUICK]
+    begin = [*name, "--no_video", "--config", "configs/test/template_short.gin", "--gin", *QUICK]
     checkout, installed = [str(ROOT / "offpcc" / "launch.py")], ["-m", "offpcc.launch"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONSAFEPATH": "1"}
     for start, words, results in (
         (checkout, [*begin, "train.num_epochs=2"], "whole"),
         (checkout, [*begin, "train.num_epochs=1"], "halves"),
-        (installed, [*name, "--resume", "--gin", "train.num_epochs=2"], "halves"),
+        (installed, [*name, "--no_video", "--resume", "--gin", "train.num_epochs=2"], "halves"),
     ):
         there = environment | ({"PYTHONPATH": str(target)} if start is installed else {})
         command = [sys.executable, *start, *words, "--results", results]

@@ -331,6 +331,20 @@ def test_there_is_a_test_for_every_variant():
     assert {file.stem for file in (CONFIGS / "offline").glob("*.gin")} == {*VARIANTS, "cql_hopper_di", "cql_wsrl"}
 
 
+def test_the_decision_transformer_has_the_papers_settings():
+    loading.load_gin_config("algorithms/decision_transformer.gin", ["ReturnToGo.target_return=-150"])
+    experiment = build("pendulum-p-v0", "rbc")
+    agent = experiment.algorithm
+    cell = agent.actor_encoder.cell
+    assert (len(cell.blocks), cell.dim, cell.num_heads, cell.context_length) == (3, 128, 1, 20)
+    assert (agent.lr, agent.weight_decay, agent.max_grad_norm) == (1e-4, 1e-4, 0.25)
+    assert agent.normalization.shifts and agent.observation_shape == (3,)  # cos, sin and the return to go
+    assert (experiment.buffer.batch_size, experiment.buffer.segment_len) == (64, 40)
+    num_updates = gin.query_parameter("train.num_epochs") * gin.query_parameter("train.num_steps_per_epoch")
+    assert num_updates == 100_000
+    experiment.close()
+
+
 DI_ENGINE = {
     "CQL.num_critics": 2,
     "CQL.hidden_dims": (256, 256),

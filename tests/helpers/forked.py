@@ -163,12 +163,15 @@ ANSWERS = {"start": start, "poll": poll}
 
 def main():
     """Answer each line of the standard input."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure
     import tensorboard.summary
 
     import offpcc.training.fit
     from offpcc import launch
 
     assert launch.ALGORITHMS and launch.ENVIRONMENTS and offpcc.training.fit and tensorboard.summary
+    assert matplotlib.figure and matplotlib.backends.backend_agg  # which draw a run's curve
     for line in sys.stdin:
         name, *words = json.loads(line)
         print(json.dumps(ANSWERS[name](*words)), flush=True)

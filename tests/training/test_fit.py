@@ -191,7 +191,7 @@ class CautiousSAC(SAC):
 def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path, forks):
     """The class changes between two processes, as between two versions."""
     (tmp_path / "mine.gin").write_text(f"import my_lab\ninclude '{CONFIG}'\n")
-    words = ["--env", "pendulum-p-v0", "--algo", "CautiousSAC", "--config", "mine.gin"]
+    words = ["--env", "pendulum-p-v0", "--algo", "CautiousSAC", "--config", "mine.gin", "--no_video"]
     words += ["--results", "results", "--gin", "train.num_steps_per_epoch=210", "train.num_test_episodes_per_epoch=0"]
 
     def run(*more, caution=0.1, parameter=""):

@@ -355,8 +355,12 @@ def test_there_is_a_constructor_for_each_name_of_an_algorithm():
 def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
     name = ALGORITHMS[algo].__name__
     buffer = "ReplayBuffer" if algo == "sac" else "RecurrentReplayBuffer"
-    direct = getattr(offpcc, name)(Drift, lr=2e-3, gamma=0.9, hidden_dims=(8,), seed=5, buffer={"batch_size": 6})
-    given = f"{name}.lr = 2e-3", f"{name}.gamma = 0.9", f"{name}.hidden_dims = (8,)", f"{buffer}.batch_size = 6"
+    settings = {"lr": 2e-3, "gamma": 0.9, "hidden_dims": (8,)}
+    given = [*(f"{name}.{key} = {value}" for key, value in settings.items()), f"{buffer}.batch_size = 6"]
+    if algo == "rtd3":
+        settings["hidden_dim"] = 8
+        given.append("Recurrent.hidden_dim = 8")
+    direct = getattr(offpcc, name)(Drift, **settings, seed=5, buffer={"batch_size": 6})
     train(direct, update_after=100)
     offpcc.configure(None, *given, "train.num_epochs = 1", *(f"train.{key} = {value}" for key, value in SHORT.items()))
     by_gin = offpcc.build(Drift, algo, seed=5)
