@@ -206,13 +206,22 @@ RETURNS_all := --config offline_quickstart.gin
 RETURNS_best := $(RETURNS_all) --gin "dataset.best_fraction = 0.1"
 RETURNS_asked := --config evidence/offline/return_to_go.gin
 RETURNS_gpt := $(RETURNS_asked) --gin "Recurrent.cell = 'gpt'"
+# The same of Ant's six agents of other skill, without memory.
+RETURNS_ANT := $(addprefix returns-ant+,all best asked)
+RETURNS_ANT_best := --gin "dataset.best_fraction = 0.3"
+RETURNS_ANT_asked := --gin "make.wrappers = [@ReturnToGo]" "ReturnToGo.target_return = 5600"
 
-evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED) $(RETURNS)
+evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED) $(RETURNS) $(RETURNS_ANT)
 
 $(RETURNS): $(VENV)/installed $(DATA)/pendulum_replay.hdf5
 	$(RUN) offpcc/launch.py --env pendulum-p-v0 --algo $(word 2,$(subst +, ,$@)) $(RETURNS_$(word 3,$(subst +, ,$@))) \
 	  --dataset $(DATA)/pendulum_replay.hdf5 --run_id 1 2 3 --threads 1 \
 	  --results results/evidence/returns/$(word 3,$(subst +, ,$@)) --no_video --resume
+
+$(RETURNS_ANT): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env ant-mujoco-v0 --algo bc --config evidence/offline/beside_d3rlpy.gin \
+	  $(RETURNS_ANT_$(word 2,$(subst +, ,$@))) --dataset $(OFFPCC_DATASETS)/ant-opolo-mixed.hdf5 --run_id 1 2 3 \
+	  --threads 1 --results results/evidence/returns/$(word 2,$(subst +, ,$@)) --no_video --resume
 
 $(OFFLINE_PENDULUM): $(DATA)/pendulum_replay.hdf5
 $(OFFLINE_HOPPER): $(foreach data,medium replay random,$(DATA)/hopper_$(data).hdf5)

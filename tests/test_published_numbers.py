@@ -177,6 +177,15 @@ def test_beside_d3rlpy():
         assert numbers == [*each, *(written(spread(last_tests(folder))) for folder in folders)], place
 
 
+def test_imitation_that_is_asked_for_a_return():
+    kinds = {"all episodes": "all", "all, asked": "asked", "all, asked, `gpt`": "gpt"}
+    for place, algo, imitated, *numbers in rows_of("environment, data", "algorithm", "imitates", "last test", "best test"):
+        kind = kinds.get(imitated, "best")
+        found = returns(f"published_returns/{kind}/{place.replace(', ', '_from_')}/{algo.strip('`')}")
+        assert len(found) == 3
+        assert numbers == [spread([of(tests) for tests in found]) for of in (lambda x: x[-1], max)], (place, algo, kind)
+
+
 def test_ray():
     text = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
     workers, actors = (spread(last_tests(f"published_ray/{kind}/pendulum-v0/sac")) for kind in ("workers", "actors"))
