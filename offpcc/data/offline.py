@@ -48,7 +48,8 @@ from offpcc.data.datasets.load import load_dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import transform_observations
-from offpcc.envs.wrapper_chain import name_of, observation_wrappers
+from offpcc.envs.wrapper_chain import levels, name_of, observation_wrappers
+from offpcc.envs.wrappers import ReturnToGo
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 from offpcc.utils.words import counted
@@ -312,6 +313,11 @@ def read(
                 f"dataset.{name} is {value:g}, but {called} holds transitions without order, so the returns of its "
                 f"episodes are unknown; leave {name} out, or convert whole episodes with --ordered"
             )
+    if data.is_shuffled and env is not None and any(isinstance(level, ReturnToGo) for level in levels(env)):
+        raise UserError(
+            f"{called} holds transitions without order, so the returns that follow them are unknown; leave ReturnToGo "
+            f"out, or convert whole episodes with --ordered"
+        )
     data = data.best(options.best_fraction)
     bounds = bounds_for(data, env)
     data, wrappers = match_states_and_wrappers(data, env, state)

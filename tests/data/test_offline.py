@@ -30,9 +30,10 @@ from offpcc.data import Dataset, load_dataset
 from offpcc.data import offline as offline_module
 from offpcc.data.checks import env_fit
 from offpcc.data.datasets import columns as data_columns
+from offpcc.data.datasets.frame_stacks import SHUFFLED
 from offpcc.data.offline import DatasetOptions, read, unused_dataset_parameters
 from offpcc.envs.make import env_options
-from offpcc.envs.wrappers import Concatenate
+from offpcc.envs.wrappers import Concatenate, ReturnToGo
 from offpcc.training.build import build, note_on_data
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.run_fns import columns_of
@@ -939,3 +940,47 @@ def test_an_agent_without_an_environment_tells_that_its_actions_are_scaled_in_on
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
         offpcc.evaluate(learner.algorithm, "pendulum-v0", episodes=1)
+
+
+# Conditioned on the return ------------------------------------------------------------------------------------------
+
+
+class Pictures(gymnasium.Env):
+    """Episodes of three steps, whose pictures are alike."""
+
+    observation_space = spaces.Box(0, 255, (24, 24, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.full((24, 24, 3), 7, np.uint8), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full((24, 24, 3), 7, np.uint8), float(action), self.t == 3, False, {}
+
+
+@pytest.mark.parametrize("wrappers", [(), (functools.partial(Concatenate, num=2),)])
+def test_recorded_images_get_the_return_that_follows(wrappers):
+    data = offpcc.collect(Pictures, None, 7, seed=1)
+    asked = functools.partial(ReturnToGo, target_return=3.0)
+    make = {"wrappers": [*wrappers, asked]}
+    learner = offpcc.CDBC(Pictures, dataset=data, make=make, hidden_dims=(8,), buffer={"batch_size": 2}, seed=1)
+    learner.train(num_epochs=1, num_steps_per_epoch=1, num_test_episodes_per_epoch=1)
+    with offpcc.make(Pictures, **make, scale_actions=True) as env:
+        seen = read(data, env)
+    entries, rewards = seen.packed.split(seen.rows.observations), data.rewards.ravel()
+    returns = [rewards[first:last].sum() for last in (3, 6) for first in range(last - 3, last + 1)]
+    assert entries["return_to_go"].ravel().tolist() == [*returns, rewards[6], 0.0]
+    assert entries["observation"].shape[1:] == (3 + 3 * len(wrappers), 24, 24) and entries["observation"].max() == 7
+
+
+def test_transitions_without_order_have_no_returns_to_go():
+    data = offpcc.collect(Pictures, None, 6, seed=1)
+    data = dataclasses.replace(data, metadata={**data.metadata, SHUFFLED: True})
+    make = {"wrappers": [functools.partial(ReturnToGo, target_return=3.0)]}
+    with pytest.raises(
+        UserError, match="transitions without order, so the returns that follow them are unknown; leave"
+    ):
+        offpcc.CDBC(Pictures, dataset=data, make=make)

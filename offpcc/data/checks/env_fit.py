@@ -187,6 +187,9 @@ def check_entries(env: gymnasium.Env[Any, Any], space: PackedDict | None, shape:
         )
     if space is not None and space.is_like(seen):
         return
+    inner = [level.observation_space for level in levels(env) if not isinstance(level.observation_space, PackedDict)]
+    if space is None and seen.state_key is None and any(one.shape == shape for one in inner):
+        return  # a wrapper such as ReturnToGo makes a Dict of these arrays; see `transform_observations`
     # Wrappers such as KeepIndices give the state; see `transform_observations`.
     if space is None and seen.state_key is not None:
         hiding = [level for level in levels(env) if isinstance(level, Hiding)]
