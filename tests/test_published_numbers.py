@@ -179,7 +179,9 @@ def test_beside_d3rlpy():
 
 def test_imitation_that_is_asked_for_a_return():
     kinds = {"all episodes": "all", "all, asked": "asked", "all, asked, `gpt`": "gpt"}
-    for place, algo, imitated, *numbers in rows_of("environment, data", "algorithm", "imitates", "last test", "best test"):
+    for place, algo, imitated, *numbers in rows_of(
+        "environment, data", "algorithm", "imitates", "last test", "best test"
+    ):
         kind = kinds.get(imitated, "best")
         found = returns(f"published_returns/{kind}/{place.replace(', ', '_from_')}/{algo.strip('`')}")
         assert len(found) == 3

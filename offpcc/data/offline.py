@@ -48,8 +48,7 @@ from offpcc.data.datasets.load import load_dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import transform_observations
-from offpcc.envs.wrapper_chain import levels, name_of, observation_wrappers
-from offpcc.envs.wrappers import ReturnToGo
+from offpcc.envs.wrapper_chain import name_of, observation_wrappers, shows_return_to_go
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 from offpcc.utils.words import counted
@@ -313,7 +312,7 @@ def read(
                 f"dataset.{name} is {value:g}, but {called} holds transitions without order, so the returns of its "
                 f"episodes are unknown; leave {name} out, or convert whole episodes with --ordered"
             )
-    if data.is_shuffled and env is not None and any(isinstance(level, ReturnToGo) for level in levels(env)):
+    if data.is_shuffled and env is not None and shows_return_to_go(env):
         raise UserError(
             f"{called} holds transitions without order, so the returns that follow them are unknown; leave ReturnToGo "
             f"out, or convert whole episodes with --ordered"

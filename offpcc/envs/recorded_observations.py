@@ -62,7 +62,7 @@ class Playback(gym.Env[Array, Array]):
         self.row, self.due = -1, 0
 
     @property
-    def return_to_go(self) -> float:
+    def recorded_return_to_go(self) -> float:
         """The sum of the rewards that follow in the recorded episode; `ReturnToGo` shows it."""
         return float(self._returns_to_go[self.row])
 

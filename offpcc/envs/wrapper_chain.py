@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
 from offpcc.envs.aliases import Array, Env
-from offpcc.envs.wrappers import EpisodeReturn, Float32Observation
+from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, ReturnToGo
 from offpcc.utils.errors import UserError
 from offpcc.utils.words import counted
 
@@ -62,6 +62,11 @@ def is_observation_wrapper(level: Env) -> bool:
     """Check whether a level is a wrapper that changes observations. A change of the float type does not count."""
     is_unchanging = _same_methods(level, UNCHANGING) or is_skipped(level)
     return isinstance(level, gym.Wrapper) and not is_unchanging and not _casts(level)
+
+
+def shows_return_to_go(env: Env) -> bool:
+    """Check whether an environment has the wrapper `ReturnToGo`."""
+    return any(isinstance(level, ReturnToGo) for level in levels(env))
 
 
 def time_limit_of(env: Env) -> int | None:

@@ -48,6 +48,7 @@ from offpcc.envs.make import EnvFunction, KeptOpen, check_is_env, env_options
 from offpcc.envs.vector.base import Environments
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
 from offpcc.envs.vector.workers import WorkerEnvironments
+from offpcc.envs.wrapper_chain import shows_return_to_go
 from offpcc.envs.wrappers import ActionIndex, ActionScale, raw_actions, scale_of
 from offpcc.networks.noise import Noise
 from offpcc.training.analysis.grid_plot import plot_grid
@@ -464,6 +465,11 @@ def evaluate_from_data(
         raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
     actor = _actor(agent)
     with for_python(), opened(None if env is None else _configured(env)(shows_state=False)) as example:
+        if example is not None and shows_return_to_go(example):
+            raise UserError(
+                "evaluate_from_data cannot value an agent that is asked for a return: in recorded data, ReturnToGo "
+                "shows the returns that followed, not the one that you ask for; play episodes, by offpcc.evaluate"
+            )
         options = replace(DatasetOptions.from_gin(), return_range=None, best_fraction=1.0)
         bounds = actor.action_space
         # For data that have no range of their own.

@@ -16,6 +16,7 @@ from offpcc.core import Batch, Step
 from offpcc.envs.wrappers import ReturnToGo
 from offpcc.networks import Recurrent
 from offpcc.networks.cells import GPT
+from offpcc.utils.errors import UserError
 
 SPACES = Box(-np.inf, np.inf, (2,), np.float32), Box(-1, 1, (1,), np.float32)
 OPTIONS = {
@@ -153,3 +154,13 @@ def test_imitation_reaches_the_return_that_it_is_asked_for(algorithm, task, opti
     for target in (3.0, -3.0):
         with contextlib.closing(offpcc.make(task, wrappers=[asking(target)])) as env:
             assert list(offpcc.evaluate(agent, env, 2).returns) == [target, target]
+
+
+def test_the_value_of_an_agent_that_is_asked_for_a_return_is_not_in_the_data():
+    data = offpcc.collect(Lever, None, 6)
+    agent = offpcc.BC(Lever, dataset=data, make={"wrappers": [asking(3.0)]}, hidden_dims=(4,)).algorithm
+    offpcc.configure(None, "make.wrappers = [@ReturnToGo]", "ReturnToGo.target_return = 3.0")
+    with pytest.raises(
+        UserError, match="cannot value an agent that is asked for a return: in recorded data, ReturnToGo"
+    ):
+        offpcc.evaluate_from_data(agent, data, Lever, num_updates=1)

@@ -30,8 +30,8 @@ LEAST_FLOAT_FRAME = 24  # height and width; smaller arrays of floats may be seve
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 NOT_APPLIED = (
-    "wrappers are not applied to recorded Dict observations: record through the same wrappers, or leave make.wrappers "
-    "out"
+    "wrappers are not applied to recorded Dict observations: record through the same wrappers (but ReturnToGo, which "
+    "cannot be used with such data), or leave make.wrappers out"
 )
 
 

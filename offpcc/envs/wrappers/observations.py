@@ -281,7 +281,7 @@ class ReturnToGo(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._with_return(observation), reward, terminated, truncated, info
 
     def _with_return(self, observation: Any) -> Any:
-        recorded = getattr(self.unwrapped, RETURN_TO_GO, None)  # a recorded episode knows what it reaches
+        recorded = getattr(self.unwrapped, "recorded_return_to_go", None)  # of a `Playback`, which knows what follows
         left = np.array([self.target_return - self._reached if recorded is None else recorded], np.float32)
         if isinstance(observation, Mapping):
             return {**observation, RETURN_TO_GO: left}
