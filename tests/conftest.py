@@ -26,7 +26,7 @@ QUICK = (
 # Tests with many cases: `make test` runs the cases whose id has one of these, `make test-slow` runs the others.
 _AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-lstm|csac|crsac-lstm|crsac_s-gru|bc|rbc-lstm|td3_bc"
 _AGENTS += "|iql|riql_s-lstm|cql|rcql-lstm|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
-_AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm"
+_AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm|rtqc_s-lstm"
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
 _BODIES += "|corridor-10-v0|^cartpole-p-v0"
 FAST_CASES = {
@@ -35,7 +35,7 @@ FAST_CASES = {
     "algorithms/test_critic_inputs.py::test_critics_see": "^(sac|cql|rtd3-lstm|riql-lstm|crsac-lstm)$",
     "algorithms/test_heads.py::test_every_algorithm_learns_with_residual_heads": "^(sac|rtd3|ccql|riql_s|bcq)-",
     "algorithms/test_losses.py::test_losses_and_gradients": (
-        "^(DDPG|TD3|SAC|SACN)-.*(critics?|layer norm|scaled)$|^(TD3|RLPD)-(memoryless|shared)-(a random s|residual)"
+        "^(DDPG|TD3|SAC|SACN)-.*(critics?|layer norm|scaled)$|^(TD3|RLPD|TQC)-(memoryless|shared)-(a random s|residual)"
     ),
     "algorithms/test_offline_learning.py::test_the_better_of_recorded_actions": "^(td3_bc|iql|awac)$",
     "algorithms/test_offline_losses.py::test_losses_and_gradients": "^(memoryless|shared)-",

@@ -35,6 +35,7 @@ from offpcc.algorithms.sac import SAC
 from offpcc.algorithms.sac_n import SACN
 from offpcc.algorithms.td3 import TD3
 from offpcc.algorithms.td3_bc import TD3BC
+from offpcc.algorithms.tqc import TQC
 from offpcc.config.registry import REGISTRY
 from offpcc.config.synonyms import ATTRIBUTES
 from offpcc.utils.errors import UserError, similar
@@ -63,6 +64,7 @@ __all__ = [
     "SACN",
     "TD3",
     "TD3BC",
+    "TQC",
     "ActorCritic",
     "AleatoricPartitioning",
     "AleatoricPenalty",
@@ -97,6 +99,7 @@ variants.add(ReBRAC, "rebrac")
 variants.add(CalQL, "calql")
 variants.add(FQL, "fql")
 variants.add(RLPD, "rlpd")
+variants.add(TQC, "tqc")
 # For discrete actions.
 variants.add(DQN, "dqn")
 variants.add(QRDQN, "qrdqn")

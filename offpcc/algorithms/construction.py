@@ -201,7 +201,7 @@ class Construction:
         target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
             default: all critics, in RLPD and NEUBAY 2.
         actor_q: the Q that the actor's loss raises: "min" or "mean" of all critics, or the "first" critic's. Default:
-            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, NEUBAY and FQL, else "min".
+            "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, TQC, NEUBAY and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.
         clip_rewards: whether the agent sees only the signs of rewards, in targets and as network inputs, as in DQN on
@@ -665,9 +665,12 @@ class Construction:
 
         For discrete actions there is no `action`, and the values are those of all actions, (M, B, T, A).
         """
-        drawn = () if self.target_subset is None else (self.noise.subset(self.critics.num, self.target_subset),)
-        values: Tensor = self.target_critics(summary, *action, *drawn)
+        values: Tensor = self.target_critics(summary, *action, *self.drawn_critics())
         return values
+
+    def drawn_critics(self) -> tuple[Tensor, ...]:
+        """Return the numbers (M,) of the `target_subset` critics that a target asks, drawn at random; () for all."""
+        return () if self.target_subset is None else (self.noise.subset(self.critics.num, self.target_subset),)
 
     def policy_value(self, h: Summaries, action: Tensor) -> Tensor:
         """Return the Q of the policy's `action` (B, T, A) that its loss raises, (B, T, 1); see `actor_q`."""

@@ -6,14 +6,14 @@ ALGORITHMS = (  # separated by spaces
     "criql_s cql rcql rcql_s ccql crcql crcql_s bcq rbcq rbcq_s cbcq crbcq crbcq_s awac rawac rawac_s cawac crawac "
     "crawac_s crr rcrr rcrr_s ccrr crcrr crcrr_s sac_n rsac_n rsac_n_s csac_n crsac_n crsac_n_s edac redac redac_s "
     "cedac credac credac_s rebrac rrebrac rrebrac_s crebrac crrebrac crrebrac_s calql rcalql rcalql_s ccalql "
-    "crcalql crcalql_s fql rfql rfql_s cfql crfql crfql_s rlpd rrlpd rrlpd_s crlpd crrlpd crrlpd_s dqn rdqn rdqn_s "
-    "cdqn crdqn crdqn_s qrdqn rqrdqn rqrdqn_s cqrdqn crqrdqn crqrdqn_s r2d2 r2d2_s cr2d2 cr2d2_s dsac rdsac rdsac_s "
-    "cdsac crdsac crdsac_s dbc rdbc rdbc_s cdbc crdbc crdbc_s dbcq rdbcq rdbcq_s cdbcq crdbcq crdbcq_s dcql rdcql "
-    "rdcql_s cdcql crdcql crdcql_s dcrr rdcrr rdcrr_s cdcrr crdcrr crdcrr_s mbpo rmbpo rmbpo_s mopo rmopo rmopo_s "
-    "morel rmorel rmorel_s combo rcombo rcombo_s neubay rneubay rneubay_s aleatoric_penalty raleatoric_penalty "
-    "raleatoric_penalty_s epistemic_penalty repistemic_penalty repistemic_penalty_s aleatoric_partitioning "
-    "raleatoric_partitioning raleatoric_partitioning_s epistemic_partitioning repistemic_partitioning "
-    "repistemic_partitioning_s "
+    "crcalql crcalql_s fql rfql rfql_s cfql crfql crfql_s rlpd rrlpd rrlpd_s crlpd crrlpd crrlpd_s tqc rtqc rtqc_s "
+    "ctqc crtqc crtqc_s dqn rdqn rdqn_s cdqn crdqn crdqn_s qrdqn rqrdqn rqrdqn_s cqrdqn crqrdqn crqrdqn_s r2d2 "
+    "r2d2_s cr2d2 cr2d2_s dsac rdsac rdsac_s cdsac crdsac crdsac_s dbc rdbc rdbc_s cdbc crdbc crdbc_s dbcq rdbcq "
+    "rdbcq_s cdbcq crdbcq crdbcq_s dcql rdcql rdcql_s cdcql crdcql crdcql_s dcrr rdcrr rdcrr_s cdcrr crdcrr "
+    "crdcrr_s mbpo rmbpo rmbpo_s mopo rmopo rmopo_s morel rmorel rmorel_s combo rcombo rcombo_s neubay rneubay "
+    "rneubay_s aleatoric_penalty raleatoric_penalty raleatoric_penalty_s epistemic_penalty repistemic_penalty "
+    "repistemic_penalty_s aleatoric_partitioning raleatoric_partitioning raleatoric_partitioning_s "
+    "epistemic_partitioning repistemic_partitioning repistemic_partitioning_s "
 )
 
 ENVIRONMENTS = (  # separated by spaces

@@ -23,13 +23,19 @@ class Critics(nn.Module):
     """Ensemble of N Q functions, with one batched matrix product per layer. The ensemble is the first axis."""
 
     def __init__(
-        self, num: int, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], layer_norm: bool = False
+        self,
+        num: int,
+        summary_dim: int,
+        action_dim: int,
+        hidden_dims: Sequence[int],
+        layer_norm: bool = False,
+        num_outputs: int = 1,
     ) -> None:
         super().__init__()
         self.num = num
         self.has_norm = layer_norm or (isinstance(hidden_dims, HiddenLayers) and hidden_dims.layer_norm)
         hidden_dims = HiddenLayers(hidden_dims, layer_norm=True) if layer_norm else hidden_dims
-        self.net = nn.Sequential(*layers_of(summary_dim + action_dim, hidden_dims, 1, num))
+        self.net = nn.Sequential(*layers_of(summary_dim + action_dim, hidden_dims, num_outputs, num))
         self.rows_at_once = rows_of_block(hidden_dims)
 
     def forward(self, summary: Tensor, action: Tensor, members: Tensor | None = None) -> Tensor:
@@ -61,7 +67,7 @@ class Critics(nn.Module):
         x = concat_inputs(summary, action).flatten(1, 2)
         for layer in self.net:
             x = layer(x)
-        q = x.view(*action.shape[:-1], 1)
+        q = x.view(*action.shape[:-1], -1)
         return q, torch.autograd.grad(q.sum(), action, create_graph=True)[0]
 
     def _values(self, summary: Tensor, action: Tensor, weights: list[Tensor]) -> Tensor:
@@ -70,7 +76,7 @@ class Critics(nn.Module):
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
         by_kernels = self._takes_kernels(x, is_frozen=not weights[0].requires_grad)
         x = perceptrons(x, weights, self.has_norm) if by_kernels else run_ensemble(self.net, x, iter(weights))
-        return x.view(num, *rows, 1)
+        return x.view(num, *rows, -1)
 
     def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:
         """Check whether `perceptrons` computes x faster than the layers do.
@@ -85,6 +91,27 @@ class Critics(nn.Module):
         if num_rows < self.rows_at_once:
             return False
         return is_plain(self.net, EnsembleLinear, EnsembleLayerNorm if self.has_norm else None)
+
+
+class QuantileCritics(Critics):
+    """N critics that give K quantiles of the return each. A Q value is the mean of a critic's quantiles."""
+
+    def __init__(
+        self, num: int, summary_dim: int, action_dim: int, hidden_dims: Sequence[int], num_quantiles: int
+    ) -> None:
+        super().__init__(num, summary_dim, action_dim, hidden_dims, num_outputs=num_quantiles)
+
+    def forward(self, summary: Tensor, action: Tensor, members: Tensor | None = None) -> Tensor:
+        """Return Q values; see `Critics.forward`."""
+        return self.quantiles(summary, action, members).mean(-1, keepdim=True)
+
+    def forward_frozen(self, summary: Tensor, action: Tensor, num: int | None = None) -> Tensor:
+        """Return Q values; see `Critics.forward_frozen`."""
+        return super().forward_frozen(summary, action, num).mean(-1, keepdim=True)
+
+    def quantiles(self, summary: Tensor, action: Tensor, members: Tensor | None = None) -> Tensor:
+        """Return the quantiles (N, B, T, K); see `Critics.forward` for the arguments."""
+        return super().forward(summary, action, members)
 
 
 class DiscreteCritics(nn.Module):

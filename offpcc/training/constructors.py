@@ -71,45 +71,47 @@ CREBRAC: Constructor; CREDAC: Constructor; CREDAC_S: Constructor; CRFQL: Constru
 CRIQL: Constructor; CRIQL_S: Constructor; CRLPD: Constructor; CRQRDQN: Constructor; CRQRDQN_S: Constructor
 CRR: Constructor; CRREBRAC: Constructor; CRREBRAC_S: Constructor; CRRLPD: Constructor; CRRLPD_S: Constructor
 CRSAC: Constructor; CRSAC_N: Constructor; CRSAC_N_S: Constructor; CRSAC_S: Constructor; CRTD3: Constructor
-CRTD3_BC: Constructor; CRTD3_BC_S: Constructor; CRTD3_S: Constructor; CSAC: Constructor; CSAC_N: Constructor
-CTD3: Constructor; CTD3_BC: Constructor; CalQL: Constructor; ConvolutionalAWAC: Constructor
-ConvolutionalBC: Constructor; ConvolutionalBCQ: Constructor; ConvolutionalCQL: Constructor
-ConvolutionalCRR: Constructor; ConvolutionalCalQL: Constructor; ConvolutionalDDPG: Constructor
-ConvolutionalDQN: Constructor; ConvolutionalDiscreteBC: Constructor; ConvolutionalDiscreteBCQ: Constructor
-ConvolutionalDiscreteCQL: Constructor; ConvolutionalDiscreteCRR: Constructor; ConvolutionalDiscreteSAC: Constructor
-ConvolutionalEDAC: Constructor; ConvolutionalFQL: Constructor; ConvolutionalIQL: Constructor
-ConvolutionalQRDQN: Constructor; ConvolutionalR2D2: Constructor; ConvolutionalR2D2Sharing: Constructor
-ConvolutionalRLPD: Constructor; ConvolutionalReBRAC: Constructor; ConvolutionalRecurrentAWAC: Constructor
-ConvolutionalRecurrentAWACSharing: Constructor; ConvolutionalRecurrentBC: Constructor
-ConvolutionalRecurrentBCQ: Constructor; ConvolutionalRecurrentBCQSharing: Constructor
-ConvolutionalRecurrentBCSharing: Constructor; ConvolutionalRecurrentCQL: Constructor
-ConvolutionalRecurrentCQLSharing: Constructor; ConvolutionalRecurrentCRR: Constructor
-ConvolutionalRecurrentCRRSharing: Constructor; ConvolutionalRecurrentCalQL: Constructor
-ConvolutionalRecurrentCalQLSharing: Constructor; ConvolutionalRecurrentDDPG: Constructor
-ConvolutionalRecurrentDDPGSharing: Constructor; ConvolutionalRecurrentDQN: Constructor
-ConvolutionalRecurrentDQNSharing: Constructor; ConvolutionalRecurrentDiscreteBC: Constructor
-ConvolutionalRecurrentDiscreteBCQ: Constructor; ConvolutionalRecurrentDiscreteBCQSharing: Constructor
-ConvolutionalRecurrentDiscreteBCSharing: Constructor; ConvolutionalRecurrentDiscreteCQL: Constructor
-ConvolutionalRecurrentDiscreteCQLSharing: Constructor; ConvolutionalRecurrentDiscreteCRR: Constructor
-ConvolutionalRecurrentDiscreteCRRSharing: Constructor; ConvolutionalRecurrentDiscreteSAC: Constructor
-ConvolutionalRecurrentDiscreteSACSharing: Constructor; ConvolutionalRecurrentEDAC: Constructor
-ConvolutionalRecurrentEDACSharing: Constructor; ConvolutionalRecurrentFQL: Constructor
-ConvolutionalRecurrentFQLSharing: Constructor; ConvolutionalRecurrentIQL: Constructor
-ConvolutionalRecurrentIQLSharing: Constructor; ConvolutionalRecurrentQRDQN: Constructor
-ConvolutionalRecurrentQRDQNSharing: Constructor; ConvolutionalRecurrentRLPD: Constructor
-ConvolutionalRecurrentRLPDSharing: Constructor; ConvolutionalRecurrentReBRAC: Constructor
-ConvolutionalRecurrentReBRACSharing: Constructor; ConvolutionalRecurrentSAC: Constructor
-ConvolutionalRecurrentSACN: Constructor; ConvolutionalRecurrentSACNSharing: Constructor
-ConvolutionalRecurrentSACSharing: Constructor; ConvolutionalRecurrentTD3: Constructor
-ConvolutionalRecurrentTD3BC: Constructor; ConvolutionalRecurrentTD3BCSharing: Constructor
-ConvolutionalRecurrentTD3Sharing: Constructor; ConvolutionalSAC: Constructor; ConvolutionalSACN: Constructor
-ConvolutionalTD3: Constructor; ConvolutionalTD3BC: Constructor; DBC: Constructor; DBCQ: Constructor; DCQL: Constructor
-DCRR: Constructor; DDPG: Constructor; DQN: Constructor; DSAC: Constructor; DiscreteBC: Constructor
-DiscreteBCQ: Constructor; DiscreteCQL: Constructor; DiscreteCRR: Constructor; DiscreteSAC: Constructor
-EDAC: Constructor; EPISTEMIC_PARTITIONING: Constructor; EPISTEMIC_PENALTY: Constructor
-EpistemicPartitioning: Constructor; EpistemicPenalty: Constructor; FQL: Constructor; IQL: Constructor
-MBPO: Constructor; MOPO: Constructor; MOREL: Constructor; MOReL: Constructor; NEUBAY: Constructor; QRDQN: Constructor
-R2D2: Constructor; R2D2Sharing: Constructor; R2D2_S: Constructor; RALEATORIC_PARTITIONING: Constructor
+CRTD3_BC: Constructor; CRTD3_BC_S: Constructor; CRTD3_S: Constructor; CRTQC: Constructor; CRTQC_S: Constructor
+CSAC: Constructor; CSAC_N: Constructor; CTD3: Constructor; CTD3_BC: Constructor; CTQC: Constructor; CalQL: Constructor
+ConvolutionalAWAC: Constructor; ConvolutionalBC: Constructor; ConvolutionalBCQ: Constructor
+ConvolutionalCQL: Constructor; ConvolutionalCRR: Constructor; ConvolutionalCalQL: Constructor
+ConvolutionalDDPG: Constructor; ConvolutionalDQN: Constructor; ConvolutionalDiscreteBC: Constructor
+ConvolutionalDiscreteBCQ: Constructor; ConvolutionalDiscreteCQL: Constructor; ConvolutionalDiscreteCRR: Constructor
+ConvolutionalDiscreteSAC: Constructor; ConvolutionalEDAC: Constructor; ConvolutionalFQL: Constructor
+ConvolutionalIQL: Constructor; ConvolutionalQRDQN: Constructor; ConvolutionalR2D2: Constructor
+ConvolutionalR2D2Sharing: Constructor; ConvolutionalRLPD: Constructor; ConvolutionalReBRAC: Constructor
+ConvolutionalRecurrentAWAC: Constructor; ConvolutionalRecurrentAWACSharing: Constructor
+ConvolutionalRecurrentBC: Constructor; ConvolutionalRecurrentBCQ: Constructor
+ConvolutionalRecurrentBCQSharing: Constructor; ConvolutionalRecurrentBCSharing: Constructor
+ConvolutionalRecurrentCQL: Constructor; ConvolutionalRecurrentCQLSharing: Constructor
+ConvolutionalRecurrentCRR: Constructor; ConvolutionalRecurrentCRRSharing: Constructor
+ConvolutionalRecurrentCalQL: Constructor; ConvolutionalRecurrentCalQLSharing: Constructor
+ConvolutionalRecurrentDDPG: Constructor; ConvolutionalRecurrentDDPGSharing: Constructor
+ConvolutionalRecurrentDQN: Constructor; ConvolutionalRecurrentDQNSharing: Constructor
+ConvolutionalRecurrentDiscreteBC: Constructor; ConvolutionalRecurrentDiscreteBCQ: Constructor
+ConvolutionalRecurrentDiscreteBCQSharing: Constructor; ConvolutionalRecurrentDiscreteBCSharing: Constructor
+ConvolutionalRecurrentDiscreteCQL: Constructor; ConvolutionalRecurrentDiscreteCQLSharing: Constructor
+ConvolutionalRecurrentDiscreteCRR: Constructor; ConvolutionalRecurrentDiscreteCRRSharing: Constructor
+ConvolutionalRecurrentDiscreteSAC: Constructor; ConvolutionalRecurrentDiscreteSACSharing: Constructor
+ConvolutionalRecurrentEDAC: Constructor; ConvolutionalRecurrentEDACSharing: Constructor
+ConvolutionalRecurrentFQL: Constructor; ConvolutionalRecurrentFQLSharing: Constructor
+ConvolutionalRecurrentIQL: Constructor; ConvolutionalRecurrentIQLSharing: Constructor
+ConvolutionalRecurrentQRDQN: Constructor; ConvolutionalRecurrentQRDQNSharing: Constructor
+ConvolutionalRecurrentRLPD: Constructor; ConvolutionalRecurrentRLPDSharing: Constructor
+ConvolutionalRecurrentReBRAC: Constructor; ConvolutionalRecurrentReBRACSharing: Constructor
+ConvolutionalRecurrentSAC: Constructor; ConvolutionalRecurrentSACN: Constructor
+ConvolutionalRecurrentSACNSharing: Constructor; ConvolutionalRecurrentSACSharing: Constructor
+ConvolutionalRecurrentTD3: Constructor; ConvolutionalRecurrentTD3BC: Constructor
+ConvolutionalRecurrentTD3BCSharing: Constructor; ConvolutionalRecurrentTD3Sharing: Constructor
+ConvolutionalRecurrentTQC: Constructor; ConvolutionalRecurrentTQCSharing: Constructor; ConvolutionalSAC: Constructor
+ConvolutionalSACN: Constructor; ConvolutionalTD3: Constructor; ConvolutionalTD3BC: Constructor
+ConvolutionalTQC: Constructor; DBC: Constructor; DBCQ: Constructor; DCQL: Constructor; DCRR: Constructor
+DDPG: Constructor; DQN: Constructor; DSAC: Constructor; DiscreteBC: Constructor; DiscreteBCQ: Constructor
+DiscreteCQL: Constructor; DiscreteCRR: Constructor; DiscreteSAC: Constructor; EDAC: Constructor
+EPISTEMIC_PARTITIONING: Constructor; EPISTEMIC_PENALTY: Constructor; EpistemicPartitioning: Constructor
+EpistemicPenalty: Constructor; FQL: Constructor; IQL: Constructor; MBPO: Constructor; MOPO: Constructor
+MOREL: Constructor; MOReL: Constructor; NEUBAY: Constructor; QRDQN: Constructor; R2D2: Constructor
+R2D2Sharing: Constructor; R2D2_S: Constructor; RALEATORIC_PARTITIONING: Constructor
 RALEATORIC_PARTITIONING_S: Constructor; RALEATORIC_PENALTY: Constructor; RALEATORIC_PENALTY_S: Constructor
 RAWAC: Constructor; RAWAC_S: Constructor; RBC: Constructor; RBCQ: Constructor; RBCQ_S: Constructor; RBC_S: Constructor
 RCALQL: Constructor; RCALQL_S: Constructor; RCOMBO: Constructor; RCOMBO_S: Constructor; RCQL: Constructor
@@ -123,30 +125,31 @@ RLPD: Constructor; RMBPO: Constructor; RMBPO_S: Constructor; RMOPO: Constructor;
 RMOREL: Constructor; RMOREL_S: Constructor; RNEUBAY: Constructor; RNEUBAY_S: Constructor; RQRDQN: Constructor
 RQRDQN_S: Constructor; RREBRAC: Constructor; RREBRAC_S: Constructor; RRLPD: Constructor; RRLPD_S: Constructor
 RSAC: Constructor; RSAC_N: Constructor; RSAC_N_S: Constructor; RSAC_S: Constructor; RTD3: Constructor
-RTD3_BC: Constructor; RTD3_BC_S: Constructor; RTD3_S: Constructor; ReBRAC: Constructor; RecurrentAWAC: Constructor
-RecurrentAWACSharing: Constructor; RecurrentAleatoricPartitioning: Constructor
-RecurrentAleatoricPartitioningSharing: Constructor; RecurrentAleatoricPenalty: Constructor
-RecurrentAleatoricPenaltySharing: Constructor; RecurrentBC: Constructor; RecurrentBCQ: Constructor
-RecurrentBCQSharing: Constructor; RecurrentBCSharing: Constructor; RecurrentCOMBO: Constructor
-RecurrentCOMBOSharing: Constructor; RecurrentCQL: Constructor; RecurrentCQLSharing: Constructor
-RecurrentCRR: Constructor; RecurrentCRRSharing: Constructor; RecurrentCalQL: Constructor
-RecurrentCalQLSharing: Constructor; RecurrentDDPG: Constructor; RecurrentDDPGSharing: Constructor
-RecurrentDQN: Constructor; RecurrentDQNSharing: Constructor; RecurrentDiscreteBC: Constructor
-RecurrentDiscreteBCQ: Constructor; RecurrentDiscreteBCQSharing: Constructor; RecurrentDiscreteBCSharing: Constructor
-RecurrentDiscreteCQL: Constructor; RecurrentDiscreteCQLSharing: Constructor; RecurrentDiscreteCRR: Constructor
-RecurrentDiscreteCRRSharing: Constructor; RecurrentDiscreteSAC: Constructor; RecurrentDiscreteSACSharing: Constructor
-RecurrentEDAC: Constructor; RecurrentEDACSharing: Constructor; RecurrentEpistemicPartitioning: Constructor
-RecurrentEpistemicPartitioningSharing: Constructor; RecurrentEpistemicPenalty: Constructor
-RecurrentEpistemicPenaltySharing: Constructor; RecurrentFQL: Constructor; RecurrentFQLSharing: Constructor
-RecurrentIQL: Constructor; RecurrentIQLSharing: Constructor; RecurrentMBPO: Constructor
-RecurrentMBPOSharing: Constructor; RecurrentMOPO: Constructor; RecurrentMOPOSharing: Constructor
-RecurrentMOReL: Constructor; RecurrentMOReLSharing: Constructor; RecurrentNEUBAY: Constructor
-RecurrentNEUBAYSharing: Constructor; RecurrentQRDQN: Constructor; RecurrentQRDQNSharing: Constructor
-RecurrentRLPD: Constructor; RecurrentRLPDSharing: Constructor; RecurrentReBRAC: Constructor
-RecurrentReBRACSharing: Constructor; RecurrentSAC: Constructor; RecurrentSACN: Constructor
-RecurrentSACNSharing: Constructor; RecurrentSACSharing: Constructor; RecurrentTD3: Constructor
-RecurrentTD3BC: Constructor; RecurrentTD3BCSharing: Constructor; RecurrentTD3Sharing: Constructor; SAC: Constructor
-SACN: Constructor; SAC_N: Constructor; TD3: Constructor; TD3BC: Constructor; TD3_BC: Constructor
+RTD3_BC: Constructor; RTD3_BC_S: Constructor; RTD3_S: Constructor; RTQC: Constructor; RTQC_S: Constructor
+ReBRAC: Constructor; RecurrentAWAC: Constructor; RecurrentAWACSharing: Constructor
+RecurrentAleatoricPartitioning: Constructor; RecurrentAleatoricPartitioningSharing: Constructor
+RecurrentAleatoricPenalty: Constructor; RecurrentAleatoricPenaltySharing: Constructor; RecurrentBC: Constructor
+RecurrentBCQ: Constructor; RecurrentBCQSharing: Constructor; RecurrentBCSharing: Constructor
+RecurrentCOMBO: Constructor; RecurrentCOMBOSharing: Constructor; RecurrentCQL: Constructor
+RecurrentCQLSharing: Constructor; RecurrentCRR: Constructor; RecurrentCRRSharing: Constructor
+RecurrentCalQL: Constructor; RecurrentCalQLSharing: Constructor; RecurrentDDPG: Constructor
+RecurrentDDPGSharing: Constructor; RecurrentDQN: Constructor; RecurrentDQNSharing: Constructor
+RecurrentDiscreteBC: Constructor; RecurrentDiscreteBCQ: Constructor; RecurrentDiscreteBCQSharing: Constructor
+RecurrentDiscreteBCSharing: Constructor; RecurrentDiscreteCQL: Constructor; RecurrentDiscreteCQLSharing: Constructor
+RecurrentDiscreteCRR: Constructor; RecurrentDiscreteCRRSharing: Constructor; RecurrentDiscreteSAC: Constructor
+RecurrentDiscreteSACSharing: Constructor; RecurrentEDAC: Constructor; RecurrentEDACSharing: Constructor
+RecurrentEpistemicPartitioning: Constructor; RecurrentEpistemicPartitioningSharing: Constructor
+RecurrentEpistemicPenalty: Constructor; RecurrentEpistemicPenaltySharing: Constructor; RecurrentFQL: Constructor
+RecurrentFQLSharing: Constructor; RecurrentIQL: Constructor; RecurrentIQLSharing: Constructor
+RecurrentMBPO: Constructor; RecurrentMBPOSharing: Constructor; RecurrentMOPO: Constructor
+RecurrentMOPOSharing: Constructor; RecurrentMOReL: Constructor; RecurrentMOReLSharing: Constructor
+RecurrentNEUBAY: Constructor; RecurrentNEUBAYSharing: Constructor; RecurrentQRDQN: Constructor
+RecurrentQRDQNSharing: Constructor; RecurrentRLPD: Constructor; RecurrentRLPDSharing: Constructor
+RecurrentReBRAC: Constructor; RecurrentReBRACSharing: Constructor; RecurrentSAC: Constructor
+RecurrentSACN: Constructor; RecurrentSACNSharing: Constructor; RecurrentSACSharing: Constructor
+RecurrentTD3: Constructor; RecurrentTD3BC: Constructor; RecurrentTD3BCSharing: Constructor
+RecurrentTD3Sharing: Constructor; RecurrentTQC: Constructor; RecurrentTQCSharing: Constructor; SAC: Constructor
+SACN: Constructor; SAC_N: Constructor; TD3: Constructor; TD3BC: Constructor; TD3_BC: Constructor; TQC: Constructor
 # fmt: on
 NAMES = tuple(name for name, kind in __annotations__.items() if kind == "Constructor")
 

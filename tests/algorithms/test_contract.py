@@ -26,6 +26,7 @@ from offpcc.algorithms import (
     SAC,
     TD3,
     TD3BC,
+    TQC,
     DiscreteCRR,
     DiscreteSAC,
 )
@@ -108,7 +109,7 @@ class Case(NamedTuple):
             **({"lagrange_threshold": 1.0} if issubclass(self.cls, CQL) else {}),
             **({"num_critics": 3} if self.cls.default_num_critics > 3 else {}),
             **({"initial_epsilon": 1.0} if self.cls.acts_by_values else {}),
-            **({"num_quantiles": 3} if issubclass(self.cls, QRDQN) else {}),
+            **({"num_quantiles": 3} if issubclass(self.cls, QRDQN | TQC) else {}),
             **options,
         }
         return self.cls(IMAGES if self.images else VECTORS, self.actions, seed=seed, **options)
@@ -292,7 +293,7 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num
         assert len(agent.critic_encoders) == own
         assert agent.critics.num == min(case.cls.default_num_critics, 3)
-        numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "neubay": 10}
+        numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "tqc": 5, "neubay": 10}
         numbers |= dict.fromkeys(("dqn", "qrdqn", "r2d2", "dbcq", "dcql"), 1)
         assert case.cls.default_num_critics == numbers.get(case.plain, 2)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)

@@ -221,3 +221,13 @@ def test_the_papers_settings_reach_the_agent(name, memory):
     if algo == "rlpd":
         assert agent.backup_entropy == (name == "rlpd") and agent.reward_shift == -float("antmaze" in name)
     experiment.close()
+
+
+def test_the_settings_of_tqc_are_the_papers():
+    loading.load_gin_config("algorithms/tqc.gin", ["TQC.hidden_dims=(8,8)"])
+    experiment = build_experiment("pendulum-p-v0", "tqc")
+    agent = experiment.algorithm
+    assert (agent.critics.num, agent.num_quantiles, agent.top_quantiles_to_drop, agent.actor_q) == (5, 25, 2, "mean")
+    assert (agent.gamma, agent._targets.polyak, agent.lr) == (0.99, 0.995, 3e-4)
+    assert agent.temperature.target_entropy == -1.0 and experiment.buffer.batch_size == 256
+    experiment.close()

@@ -28,6 +28,7 @@ AGENTS = {
     "edac": "memoryless",
     "rebrac": "memoryless",
     "fql": "memoryless",
+    "tqc": "memoryless",
 }
 every_agent = pytest.mark.parametrize("name", AGENTS)
 

@@ -19,11 +19,12 @@ from references import (
     n_step_target,
     padded,
     q_value,
+    quantiles_of,
     random_row,
     read,
 )
 
-from offpcc.algorithms import DDPG, RLPD, SAC, SACN, TD3
+from offpcc.algorithms import DDPG, RLPD, SAC, SACN, TD3, TQC
 from offpcc.data import ReplayBuffer
 from offpcc.networks import Residual
 
@@ -60,16 +61,18 @@ def reference(agent, rows, noises, members=None):
                     )
                     action = (action + smoothing).clamp(-1, 1)
                 candidates = [
-                    q_value(agent.target_critics, n, target_qs[n % len(target_qs)][t + 1], action)
+                    quantiles_of(agent.target_critics, n, target_qs[n % len(target_qs)][t + 1], action)
                     for n in members or numbers
                 ]
-                value = torch.stack(candidates).min()
+                value = smallest(agent, candidates) if isinstance(agent, TQC) else torch.cat(candidates).min()
                 values.append(value - agent.temperature() * log_prob if stochastic else value)
         for t in row.counted:
             y = n_step_target(row, values, t, agent.n_step, agent.reward_scale, agent.reward_shift)
-            squares.append(
-                sum((q_value(agent.critics, n, qs[n % len(qs)][t], row.actions[t]) - y) ** 2 for n in numbers)
-            )
+            read_by = [(agent.critics, n, qs[n % len(qs)][t], row.actions[t]) for n in numbers]
+            if isinstance(agent, TQC):
+                squares.append(sum(quantile_loss(quantiles_of(*given), y) for given in read_by))
+            else:
+                squares.append(sum((q_value(*given) - y) ** 2 for given in read_by))
             if stochastic:
                 action, log_prob = gaussian(agent.actor, pi[t], noise[i, begin + t])
                 log_probs.append(log_prob)
@@ -80,6 +83,23 @@ def reference(agent, rows, noises, members=None):
             actor_terms.append((agent.temperature() * log_prob if stochastic else 0.0) - q[agent.actor_q])
     entropy = -torch.stack(log_probs).mean().detach() if stochastic else None
     return torch.stack(squares).mean(), torch.stack(actor_terms).mean(), entropy
+
+
+def smallest(agent, quantiles):
+    """The target quantiles of TQC: of those of all critics, the largest d for each critic are left out."""
+    pooled = sorted(float(z) for each in quantiles for z in each)
+    return torch.tensor(pooled[: len(pooled) - agent.top_quantiles_to_drop * len(quantiles)], dtype=torch.float64)
+
+
+def quantile_loss(theta, y):
+    """The mean over quantiles m and targets k of |tau_m - 1(y_k < theta_m)| huber(y_k - theta_m)."""
+    terms = []
+    for m in range(len(theta)):
+        for target in torch.as_tensor(y, dtype=torch.float64).reshape(-1):  # one number where the task has ended
+            u = target - theta[m]
+            huber = 0.5 * u**2 if abs(u) < 1.0 else abs(u) - 0.5
+            terms.append(abs((m + 0.5) / len(theta) - float(u < 0.0)) * huber)
+    return torch.stack(terms).mean()
 
 
 def drawn(agent, batch):
@@ -108,10 +128,11 @@ VARIATIONS = {
 
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize("kind", ENCODERS)
-@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, SACN, RLPD])
+@pytest.mark.parametrize("cls", [DDPG, TD3, SAC, SACN, RLPD, TQC])
 def test_losses_and_gradients_are_the_papers(cls, kind, variation):
     options = VARIATIONS[variation] | ({"alpha": 0.3} if issubclass(cls, SAC) else {})
     options = {"target_subset": 1, **options} if options.get("num_critics") == 1 and cls is RLPD else options
+    options |= {"num_quantiles": 3, "top_quantiles_to_drop": 1} if cls is TQC else {}
     agent = build(cls, kind, **options)
     assert agent.critics.num == VARIATIONS[variation].get("num_critics", cls.default_num_critics)
     rows, batch = data(kind, agent.n_step)

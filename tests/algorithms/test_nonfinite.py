@@ -28,7 +28,7 @@ KINDS = {
     "rsac": {}, "rsac_s": {"max_grad_norm": 1.0}, "rtd3 bfloat16": {"precision": "bfloat16"},
     **{f"{name} page": {"fused": False} for name in ("sac", "td3", "td3_bc", "iql", "bc")},
     "bc": {}, "rbc": {}, "td3_bc": {}, "iql": {}, "cql": {"lagrange_threshold": 1.0, "num_samples": 2},
-    "bcq": VAE, "rbcq": VAE, "awac": {}, "rawac": {}, "edac": {"num_critics": 3}, "fql": {},
+    "bcq": VAE, "rbcq": VAE, "awac": {}, "rawac": {}, "edac": {"num_critics": 3}, "fql": {}, "tqc": {},
 }  # fmt: skip
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

@@ -13,7 +13,8 @@ from offpcc.networks import Inputs, InputShape, Recurrent
 from offpcc.networks.cells import GPT, LRU, MinGRU, lru
 
 SPACES = spaces.Box(-np.inf, np.inf, (5,), np.float32), spaces.Box(-1.0, 1.0, (2,), np.float32)
-NAMES = ["sac", "td3", "td3_bc", "iql", "bc", "cql", "bcq", "awac", "edac", "fql", "rsac", "rsac_s", "rtd3", "riql"]
+NAMES = ["sac", "td3", "td3_bc", "iql", "bc", "cql", "bcq", "awac", "edac", "fql", "tqc"]
+NAMES += ["rsac", "rsac_s", "rtd3", "riql"]
 
 
 def built(name, precision):

@@ -35,9 +35,8 @@ COMMANDS = [
     (
         "TRAIN --algo nope",
         "'nope'; there are ddpg, td3, sac, bc, td3_bc, iql, cql, bcq, awac, crr, sac_n, edac, rebrac, calql, fql, "
-        "rlpd, dqn, qrdqn, r2d2, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, aleatoric_penalty, "
-        "epistemic_penalty, aleatoric_partitioning, "
-        "epistemic_partitioning, and variants",
+        "rlpd, tqc, dqn, qrdqn, r2d2, dsac, dbc, dbcq, dcql, dcrr, mbpo, mopo, morel, combo, neubay, "
+        "aleatoric_penalty, epistemic_penalty, aleatoric_partitioning, epistemic_partitioning, and variants",
         "`offpcc --help`",
     ),
     ("TRAIN --algo SAC --run_id 1", "pendulum-p-v0/sac/1 is finished", "--algo sac"),

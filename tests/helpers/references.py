@@ -161,8 +161,13 @@ def actor_output(actor, h):
 
 
 def q_value(critics, number, h, action):
-    """The Q function of this number, a 0-d tensor."""
-    return member_output(critics.net, number, torch.cat([h, action]))[0]
+    """The Q function of this number, a 0-d tensor: the mean, where critics give quantiles."""
+    return quantiles_of(critics, number, h, action).mean()
+
+
+def quantiles_of(critics, number, h, action):
+    """What the critic of this number gives, (K,)."""
+    return member_output(critics.net, number, torch.cat([h, action]))
 
 
 def member_output(layers, number, x):
