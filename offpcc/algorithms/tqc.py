@@ -5,9 +5,9 @@ largest d N of them. So overestimation is controlled in small steps, by `top_qua
 
 Differs from the authors' code:
 
-- Critics' losses are summed and not averaged, as in the paper. With Adam, this is the same but for its epsilon.
-- The temperature starts at 1 and its loss uses log alpha, as in SAC. The code starts at 1 / e.
-- Initial weights are PyTorch's.
+- Critics' losses are summed and not averaged. With Adam, this is the same but for its epsilon.
+- The actor's loss has the critics after their step of this update, as in SAC and in sb3-contrib. The code computes it
+  before the step.
 """
 
 from typing import Any
