@@ -405,13 +405,13 @@ $(GRIDS): $(VENV)/installed-tests
 	  --results results/evidence/discrete --no_video --resume
 
 # Pong as in Tianshou's table, nine to twelve hours on a CPU: an expert, a million of its steps with random ones among
-# them, and what is learned from these, from 100,000 and from 10,000 of them.
+# them, and what is learned from these, from 100,000 and from 10,000 of them: algorithm, steps, weight of CQL's term.
 PONG := results/evidence/pong
-PONG_ALL := $(addprefix pong+,dbc dbcq dcql dcrr)
-PONG_LESS := pong+dcql+100000 pong+dcql+10000
+PONG_DATA := $(addprefix pong+,dbc+1000000 dbcq+1000000 dcql+1000000 dcrr+1000000+0 dcrr+1000000+20 \
+  dcql+100000 dcql+10000+1)
 
 evidence-grid: $(GRIDS)
-evidence-pong: $(PONG_ALL) $(PONG_LESS)
+evidence-pong: $(PONG_DATA)
 
 $(PONG)/expert.hdf5: $(VENV)/installed
 	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo cqrdqn --config evidence/discrete/pong.gin --run_id 1 \
@@ -419,11 +419,14 @@ $(PONG)/expert.hdf5: $(VENV)/installed
 	$(RUN) offpcc/launch.py collect --env PongNoFrameskip-v4 --actor $(PONG)/PongNoFrameskip-v4/cqrdqn/1 \
 	  --epsilon 0.2 --steps 1000000 --out $@ --resume
 
-$(PONG_ALL) $(PONG_LESS): $(PONG)/expert.hdf5
-	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo c$(word 2,$(subst +, ,$@)) --run_id 1 \
-	  --config discrete/atari_$(word 2,$(subst +, ,$@)).gin --gin "train.num_epochs=5" --dataset $< \
-	  $(if $(word 3,$(subst +, ,$@)),--dataset_steps $(word 3,$(subst +, ,$@))) \
-	  --results $(PONG)/$(or $(word 3,$(subst +, ,$@)),1000000) --no_video --resume
+$(PONG_DATA): ALGO = $(word 2,$(subst +, ,$@))
+$(PONG_DATA): WEIGHT = $(word 4,$(subst +, ,$@))
+$(PONG_DATA): OWNER = $(if $(filter dcrr,$(ALGO)),DiscreteCRR,DiscreteCQL)
+$(PONG_DATA): $(PONG)/expert.hdf5
+	$(RUN) offpcc/launch.py --env PongNoFrameskip-v4 --algo c$(ALGO) --config discrete/atari_$(ALGO).gin --run_id 1 \
+	  --gin "train.num_epochs=5" $(if $(WEIGHT),"$(OWNER).conservative_weight=$(WEIGHT)") \
+	  --dataset $< $(if $(filter-out 1000000,$(word 3,$(subst +, ,$@))),--dataset_steps $(word 3,$(subst +, ,$@))) \
+	  --results $(PONG)/$(word 3,$(subst +, ,$@))$(addprefix -weight-,$(WEIGHT)) --no_video --resume
 
 $(DISCRETE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env cartpole-p-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
