@@ -32,11 +32,10 @@ from offpcc.algorithms.fused import FUSED_UPDATES
 from offpcc.algorithms.fused.eligibility import classes_of
 from offpcc.cli.main import parser
 from offpcc.cli.zoo import rows as zoo_rows
-from offpcc.config.bindings import configurables
+from offpcc.config.bindings import configurables, find_configurable
 from offpcc.config.hyperparameters import (
     REQUIRED,
     described,
-    find_configurable,
     hyperparameters,
     own_parameters,
     sections,

@@ -226,8 +226,7 @@ QUESTIONS = {
 
 def test_each_question_about_a_model_has_one_binding():
     assert offpcc.configure  # registers all that gin configures
-    from offpcc.config.bindings import parameters
-    from offpcc.config.hyperparameters import find_configurable
+    from offpcc.config.bindings import find_configurable, parameters
 
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     rows = [row.strip("| ").split(" | ") for row in page.splitlines() if row.startswith("| ")]

@@ -12,12 +12,11 @@ from offpcc.algorithms.construction import DeterministicPolicy
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.config import loading
-from offpcc.config.bindings import configurables, nearest
+from offpcc.config.bindings import configurables, find_configurable, nearest
 from offpcc.config.hyperparameters import (
     REQUIRED,
     Hyperparameter,
     default_text,
-    find_configurable,
     hyperparameters,
     own_parameters,
 )

@@ -86,6 +86,11 @@ def passed_by_us(function: Any) -> set[str]:
     return passed
 
 
+def settable(function: Any) -> set[str]:
+    """Return the names of the parameters that gin may set."""
+    return parameters(function) - passed_by_us(function)
+
+
 def nearest(name: str, known: Any) -> str:
     """Return a hint with the known names that are similar to `name`."""
     known = list(known)
@@ -98,7 +103,7 @@ def nearest(name: str, known: Any) -> str:
 
 def nearest_parameter(name: str, function: Any) -> str:
     """Return a hint for an unknown parameter: our name for a parameter of another library, else similar names."""
-    known = sorted(parameters(function) - passed_by_us(function))
+    known = sorted(settable(function))
     names = [entry.name for entry in gin_private.SELECTORS.values() if entry.wrapped is function]
     families = [*names, *(cls.__name__ for cls in getattr(function, "__mro__", ()))]
     hint = binding_hint(name, families, known)
@@ -324,19 +329,10 @@ def check_flags(bindings: list[Binding]) -> None:
         value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
         while _is_macro(value):
             value = _macro(value)
-        if binding.selector in classes and has_flags(value):
-            declared = _declaration(classes[binding.selector], binding.parameter)
-            if declared is not None and takes_numbers(declared):
-                raise UserError(f"{binding.where}: {binding.given} is {format_value(value)}; {FOR_NUMBERS}")
-
-
-def _declaration(function: Any, parameter: str) -> inspect.Parameter | None:
-    """Return the declaration of a parameter in `function`, or in a class or its base classes; None if there is none."""
-    given = [function]
-    if inspect.isclass(function):
-        given = [cls.__dict__["__init__"] for cls in function.__mro__[:-1] if "__init__" in cls.__dict__]
-    known = (inspect.signature(each).parameters.get(parameter) for each in given)
-    return next((each for each in known if each is not None), None)
+        if binding.selector not in classes or not has_flags(value):
+            continue
+        if takes_numbers(declarations(classes[binding.selector])[binding.parameter]):
+            raise UserError(f"{binding.where}: {binding.given} is {format_value(value)}; {FOR_NUMBERS}")
 
 
 def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: Mapping[str, Any]) -> None:
@@ -354,10 +350,15 @@ def _note_other_algorithm(bindings: Sequence[Binding], used: set[str], classes: 
         )
 
 
+def find_configurable(name: str) -> Any:
+    """Return the class or function with this short name in gin; None if there is none."""
+    return next((one for complete, one in configurables().items() if complete.rpartition(".")[2] == name), None)
+
+
 def _parameters_of(name: str) -> set[str]:
-    """Return the parameters that gin can set of a class or function, by its short name."""
-    found = [one for complete, one in configurables().items() if complete.rpartition(".")[2] == name]
-    return parameters(found[0]) - passed_by_us(found[0]) if found else set()
+    """Return the parameters that gin may set of a class or function, by its short name."""
+    function = find_configurable(name)
+    return set() if function is None else settable(function)
 
 
 def check_unused_bindings(
@@ -390,8 +391,8 @@ def check_unused_bindings(
         if binding.selector == MACRO:
             is_of_run = Path(binding.where.rpartition(":")[0]).name == RUN_CONFIG  # its value may be overridden
             if binding.where == COMMAND_LINE or not (is_of_run or (binding.scope, MACRO) in referenced):
-                near = [f"{name.split('.')[-1]}.{binding.given}" for name in sorted(used_names - {MACRO})]
-                near = [name for name in near if _is_parameter(name)]
+                owners = (name.split(".")[-1] for name in sorted(used_names - {MACRO}))
+                near = [f"{name}.{binding.given}" for name in owners if binding.given in _parameters_of(name)]
                 hint = f"did you mean {' or '.join(near)}?" if near else binding_hint(binding.given)
                 hint = hint or "a binding starts with the name of a class, as in SAC.lr"
                 raise UserError(f"{binding.where}: {binding.given} has no effect: it names no class; {hint}")
@@ -439,15 +440,6 @@ def _why_idle(
         if binding.parameter in reasons and classes.get(binding.selector) in family:
             return reasons[binding.parameter]
     return None
-
-
-def _is_parameter(name: str) -> bool:
-    selector, parameter = name.split(".")
-    return any(
-        parameter in parameters(function) - passed_by_us(function)
-        for complete, function in configurables().items()
-        if complete.endswith(f".{selector}")
-    )
 
 
 def _overridden(binding: Binding, bindings: list[Binding], classes: dict[str, Any], used_names: set[str]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import gin
 
-from offpcc.config.bindings import configurables, declarations, passed_by_us
+from offpcc.config.bindings import configurables, declarations, find_configurable, settable
 from offpcc.config.validation import rules_of
 
 REQUIRED = "required"
@@ -65,15 +65,10 @@ def owner_name(owner: Any) -> str:
     return next(known, str(owner.__name__)).rpartition(".")[2]
 
 
-def find_configurable(name: str) -> Any:
-    """Return the class or function with this short name in gin; None if there is none."""
-    return next((thing for full, thing in configurables().items() if full.rpartition(".")[2] == name), None)
-
-
 def all_parameters(owner: Any) -> list[inspect.Parameter]:
     """Return the parameters of a class or function, with those of base classes, that gin may set."""
-    passed = passed_by_us(owner)
-    return [one for name, one in declarations(owner).items() if name not in passed]
+    names = settable(owner)
+    return [one for name, one in declarations(owner).items() if name in names]
 
 
 def own_parameters(owner: Any) -> list[inspect.Parameter]:

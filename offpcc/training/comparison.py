@@ -8,12 +8,11 @@ import contextlib
 import csv
 import functools
 import hashlib
-import inspect
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from offpcc.config.bindings import configurables
+from offpcc.config.bindings import declarations, find_configurable
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
@@ -332,12 +331,6 @@ def _short(owner: str) -> str:
 @functools.cache
 def _default(owner: str, parameter: str) -> str | None:
     """Return a parameter's default as text; None if it is unknown or there is none."""
-    if (cls := REGISTRY.get(owner)) is not None:
-        functions = [parent.__dict__["__init__"] for parent in cls.__mro__[:-1] if "__init__" in parent.__dict__]
-    else:
-        functions = [known for name, known in configurables().items() if f".{name}".endswith(f".{owner}")]
-    for function in functions:
-        known = inspect.signature(function).parameters.get(parameter)
-        if known is not None and known.default is not known.empty:
-            return write_plainly(known.default)
-    return None
+    function = find_configurable(owner)
+    known = None if function is None else declarations(function).get(parameter)
+    return None if known is None or known.default is known.empty else write_plainly(known.default)

@@ -174,7 +174,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
-    from offpcc.config.bindings import parameters, passed_by_us
+    from offpcc.config.bindings import settable
     from offpcc.data import Dataset
     from offpcc.networks import Recurrent
     from offpcc.training.build import build
@@ -182,7 +182,7 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     from offpcc.utils.errors import UserError
 
     cls = entry.cls
-    name, known = cls.__name__, parameters(cls) - passed_by_us(cls)
+    name, known = cls.__name__, settable(cls)
     taken = [one for key, one in inspect.signature(build).parameters.items() if key not in ("algo", "algorithm")]
     options = {one.name for one in taken}
     of_memory = memory_parameters(cls)
@@ -233,7 +233,7 @@ def _declared(cls: type) -> dict[str, inspect.Parameter]:
 def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
     """Raise for an argument that does not exist; name what takes it, or the nearest right names."""
     from offpcc.algorithms.variants import TABLE
-    from offpcc.config.bindings import nearest, parameters, passed_by_us
+    from offpcc.config.bindings import nearest, parameters, settable
     from offpcc.config.synonyms import argument_hint, differs_by_s
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.envs.vector.local import environments
@@ -251,7 +251,7 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
     elif entry.memory is None and not differs_by_s(name, known) and (ours := _of_memory(name)):
         kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))
         advice = f"{ours} is a setting of agents with memory, such as offpcc.{kin.cls.__name__}"
-    elif name in parameters(Convolutional) - passed_by_us(Convolutional):
+    elif name in settable(Convolutional):
         advice = f'it is a setting of convolutions: offpcc.configure(None, "Convolutional.{name} = ...")'
     else:
         families = [one.__name__ for one in entry.cls.__mro__]
@@ -262,13 +262,12 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
 
 def _of_memory(name: str) -> str:
     """Return the setting of agents with memory that `name`, perhaps of another library, means; "" if there is none."""
-    from offpcc.config.bindings import parameters, passed_by_us
+    from offpcc.config.bindings import parameters, settable
     from offpcc.config.synonyms import SYNONYMS
     from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
     from offpcc.networks import Recurrent
 
-    settings = parameters(Recurrent) - passed_by_us(Recurrent)
-    settings |= parameters(RecurrentReplayBuffer) - parameters(ReplayBuffer)
+    settings = settable(Recurrent) | (parameters(RecurrentReplayBuffer) - parameters(ReplayBuffer))
     bindings = SYNONYMS[name].bindings if name in SYNONYMS else ()
     meant = [binding.rpartition(".")[2] for binding in bindings if binding.startswith("Recurrent.")]
     return next((one for one in (name, *meant) if one in settings), "")

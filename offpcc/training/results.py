@@ -21,7 +21,7 @@ from offpcc.algorithms.agent import Agent, check_device
 from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
+from offpcc.config.bindings import explains_calls, parameters, refuse_unknown, settable
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.validation import (
     Flag,
@@ -310,7 +310,7 @@ def train_model(
     Raises:
         UserError: an argument is invalid, the data have no vectors for observations, or the file exists.
     """
-    refuse_unknown("DynamicsModel", model or (), parameters(DynamicsModel) - passed_by_us(DynamicsModel))
+    refuse_unknown("DynamicsModel", model or (), settable(DynamicsModel))
     refuse_unknown("ModelTraining", training or (), parameters(ModelTraining))
     if dataset_steps is not None:
         check_steps("dataset_", dataset, dataset_fraction, dataset_steps)

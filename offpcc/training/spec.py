@@ -21,7 +21,7 @@ from offpcc.algorithms import ALGORITHMS, ActorCritic, find_algorithm, name_of_c
 from offpcc.algorithms.agent import check_device
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls, parameters, passed_by_us, refuse_unknown
+from offpcc.config.bindings import explains_calls, refuse_unknown, settable
 from offpcc.config.loading import Config, python_numbers
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
@@ -474,7 +474,7 @@ def memory_of(algorithm: Any) -> str | None:
 
 def memory_parameters(algorithm: Any) -> set[str]:
     """Return the names of the arguments of an algorithm's memory; none if it has no memory."""
-    return parameters(Recurrent) - passed_by_us(Recurrent) if memory_of(algorithm) else set()
+    return settable(Recurrent) if memory_of(algorithm) else set()
 
 
 def with_memory(algorithm: Any, spec: RunSpec) -> dict[str, Any]:

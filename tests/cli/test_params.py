@@ -15,8 +15,8 @@ from offpcc.algorithms import ALGORITHMS, CQL, SAC, ActorCritic
 from offpcc.algorithms.variants import TABLE, RecurrentSAC
 from offpcc.cli.params import groups, names
 from offpcc.config import loading
-from offpcc.config.bindings import configurables, parameters, passed_by_us
-from offpcc.config.hyperparameters import REQUIRED, find_configurable, hyperparameters
+from offpcc.config.bindings import configurables, find_configurable, parameters, settable
+from offpcc.config.hyperparameters import REQUIRED, hyperparameters
 from offpcc.networks import Cell, Encoder, Recurrent
 from offpcc.utils.errors import similar
 
@@ -31,7 +31,7 @@ def shown(launch, *words):
 def test_all_that_gin_can_bind_for_an_algorithm_is_there_and_is_explained(name):
     cls = ALGORITHMS[name]
     found = {each.name: each for group in groups(name) for each in group.parameters}
-    own = {f"{cls.__name__}.{one}" for one in parameters(cls) - passed_by_us(cls)}
+    own = {f"{cls.__name__}.{one}" for one in settable(cls)}
     assert own <= found.keys()
     assert [each.name for each in found.values() if not each.meaning] == []
     assert {"train.num_epochs", "environments.num_envs", "make.wrappers", "dataset.return_range"} <= found.keys()
