@@ -274,7 +274,7 @@ def _macro(reference: Any) -> Any:
     return gin_private.CONFIG.get((reference.config_key[0], MACRO), {}).get("value")
 
 
-def check_references(bindings: list[Binding]) -> None:
+def check_references(bindings: Sequence[Binding]) -> None:
     """Follow the references of all bindings; refuse those that are unbound or circular."""
     bound, reached = gin_private.CONFIG, Reached()
     for binding in bindings:
@@ -322,7 +322,7 @@ class Reached:
             self.known.add(key)
 
 
-def check_flags(bindings: list[Binding]) -> None:
+def check_flags(bindings: Sequence[Binding]) -> None:
     """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0."""
     bound, classes = gin_private.CONFIG, configurables()
     for binding in bindings:

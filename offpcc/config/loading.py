@@ -147,21 +147,23 @@ def load_gin_config(
                 raise UserError(f"{given_in}: {binding.given} is given twice; remove one")
             known.add(binding[:3])
             bindings.append(binding)
-    check_references(bindings)
-    check_flags(bindings)
-    global _loaded
-    _loaded = Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings))
+    _remember(Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings)))
     return bindings
+
+
+def _remember(loaded: Config) -> None:
+    """Check the bindings that were loaded, and remember them for `current`."""
+    check_references(loaded.bindings)
+    check_flags(loaded.bindings)
+    global _loaded
+    _loaded = loaded
 
 
 def load_text(text: str, source: str) -> None:
     """Clear gin's state, then read the text of a config that may come from somebody else: it imports nothing."""
     gin.clear_config()
     bindings = _bind_all(read_text(text, source, is_trusted=False))
-    check_references(bindings)
-    check_flags(bindings)
-    global _loaded
-    _loaded = Config(gin.config_str(), source, bindings=tuple(bindings))
+    _remember(Config(gin.config_str(), source, bindings=tuple(bindings)))
 
 
 def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = (), own: Sequence[str] = ()) -> None:
@@ -171,7 +173,6 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     config imports nothing: a folder from somebody else must not choose what code runs. The extra bindings, `own`, are
     those of the command line, and win.
     """
-    global _loaded
     bindings = load_gin_config(file, own, modules=modules)
     given = plain_values(current().text)
     if not os.path.lexists(run):
@@ -200,9 +201,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         wanted -= reached
     for text in own:  # again, as the run's bindings may have replaced them
         _bind_all(read_text(text, COMMAND_LINE))
-    check_references(bindings)
-    check_flags(bindings)
-    _loaded = Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(modules), tuple(bindings))
+    _remember(Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(modules), tuple(bindings)))
     used = plain_values(current().text)
     for name, value in given.items():
         if used.get(name, value) != value:  # the run's binding replaced it
@@ -238,11 +237,9 @@ def _bind(statement: Any, where: str) -> Binding:
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
         return Binding(given, MACRO, "value", given, where)
-    names = configurables()
-    matches = [name for name in names if name == selector or name.endswith(f".{selector}")]
-    if not matches:
+    function = configurables().get(_complete(selector))
+    if function is None:
         raise unknown_configurable(f"{where}: {given}", selector)
-    function = names[matches[0]]
     allowed, passed = parameters(function), passed_by_us(function)
     if parameter in allowed & passed:
         raise UserError(f"{where}: {given}: {parameter} is passed by offpcc itself, not by gin; remove it")
