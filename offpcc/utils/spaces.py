@@ -162,7 +162,7 @@ class PackedDict(spaces.Box):
 
     def __init__(self, space: spaces.Dict, state_key: str | None = None) -> None:
         self.dict_space, self.state_key = space, state_key
-        given = sorted(_entries(space), key=lambda entry: entry[0])
+        given = sorted(entries_of(space), key=lambda entry: entry[0])
         self.entries = dict(given)
         for key in self.entries:
             above = [key[:place] for place in range(len(key)) if key[place] == "/"]
@@ -409,17 +409,8 @@ def _unlike(key: str, array: np.ndarray, space: spaces.Space[Any]) -> str:
     return f"{key!r} is {array.dtype} of shape {array.shape}, but its space is {space}"
 
 
-def _entries(space: spaces.Dict, prefix: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
-    """Yield the entries of a Dict space, and of Dict spaces in it, by key."""
-    for key, entry in space.items():
-        if isinstance(entry, spaces.Dict):
-            yield from _entries(entry, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", entry
-
-
 def entries_of(observation: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of a Dict observation, and of those in it, with their keys joined by "/"."""
+    """Yield the entries of a Dict observation or a Dict space, and of those in it, with their keys joined by "/"."""
     for key, value in observation.items():
         if isinstance(value, Mapping):
             yield from entries_of(value, f"{prefix}{key}/")
