@@ -17,7 +17,6 @@ from offpcc.training.analysis.run_tables import (
     RunGroup,
     Summary,
     curve_of,
-    groups_of,
     groups_with_numbers,
     has_trained_online,
     labels_of,
@@ -76,12 +75,12 @@ def plot_runs(
     file: Path,
     *,
     metric: str = "test/return",
-    labels: Sequence[str] | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> list[Summary]:
     """Plot groups of runs for comparison. A group consists of the runs of one folder with equal settings.
 
     Each group has a line for the mean over its runs and a band of one standard deviation, up to the last common step.
+    The legend names its algorithm with the settings that differ.
     Thin lines show the longer runs from there on. Each environment has its own panel. Where learning goes on in the
     environment after recorded data, a vertical line marks the switch, and a thin line shows each run.
 
@@ -89,8 +88,6 @@ def plot_runs(
         folders: Folders of runs, algorithms or environments.
         file: The image file to write (PNG, PDF or SVG, by its suffix).
         metric: The column of `progress.csv` to plot.
-        labels: Names for the legend, one per group, in the order of `folders`. By default the algorithms' names with
-            the settings that differ.
         announce: Called with a message for each group that is left out because its runs have no number for the metric
             at a common step.
 
@@ -100,16 +97,9 @@ def plot_runs(
     Raises:
         NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
         UserError: If a run's table or config cannot be read.
-        ValueError: If the numbers of labels and groups differ.
     """
-    missing: list[str] = []
-    if labels is None:
-        groups, faults = groups_with_numbers(folders, metric)
-        names, missing = labels_of(groups), [str(fault) for fault in faults]
-    else:
-        groups, names = groups_of(folders), list(labels)
-    if len(names) != len(groups):
-        raise ValueError(f"{len(names)} labels for {len(groups)} groups of runs: {', '.join(map(str, groups))}")
+    groups, faults = groups_with_numbers(folders, metric)
+    names, missing = labels_of(groups), [str(fault) for fault in faults]
     means: list[tuple[RunGroup, str, Mean]] = []
     for group, name in zip(groups, names, strict=True):
         try:

@@ -186,16 +186,14 @@ def test_environments_have_panels_of_their_own(tmp_path):
     assert four.shape[:2] == (2 * one.shape[0], 3 * one.shape[1])
 
 
-def test_other_metrics_and_labels(tmp_path):
+def test_other_metrics(tmp_path):
     write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
     write_run(tmp_path / "env" / "td3" / "1", [1.0, 2.0])
-    summaries = plot_runs([tmp_path], tmp_path / "c.png", metric="train/return", labels=["ours", "theirs"])
+    summaries = plot_runs([tmp_path], tmp_path / "c.png", metric="train/return")
     assert [(summary.label, summary.final_mean) for summary in summaries] == [
-        ("ours", -2.0),
-        ("theirs", -2.0),
+        ("sac", -2.0),
+        ("td3", -2.0),
     ]
-    with pytest.raises(ValueError, match="1 labels for 2 groups"):
-        plot_runs([tmp_path], tmp_path / "c.png", labels=["ours"])
     with pytest.raises(UserError, match=r"no run in .* has a number for 'test/lenght'.*test/return"):
         plot_runs([tmp_path], tmp_path / "c.png", metric="test/lenght")
 
