@@ -28,9 +28,10 @@ from offpcc.training import build  # noqa: F401 (registers all that gin configur
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import check_steps, configured_make
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import COLORS, STYLE, check_picture, explain_picture_errors, save_figure
+from offpcc.utils.figures import COLORS, check_picture, explain_picture_errors, new_figure, save_figure
 from offpcc.utils.findings import FAULT, OK, WARNING, Finding
 from offpcc.utils.spaces import observed_shape
+from offpcc.utils.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,9 +119,7 @@ def check_dataset(
     if data is None:
         closing_words = ""
     elif output:
-        import matplotlib
-
-        with explain_picture_errors(output, "--output", "returns.png"), matplotlib.rc_context(STYLE):
+        with explain_picture_errors(output, "--output", "returns.png"):
             save_figure(_histograms(data), output)
         closing_words = str(output)
     console.print(Text("; ".join(filter(None, (diagnosis.verdict, closing_words))), "bold"), soft_wrap=True)
@@ -147,17 +146,13 @@ def _row_of_its_own(spread: Spread) -> object:
 
 def _histograms(data: Dataset) -> Figure:
     """Return histograms of the returns and lengths of the episodes."""
-    from matplotlib.figure import Figure
-
-    # Without pyplot, a figure needs no display, and the garbage collector frees it.
-    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
-    figure.suptitle(f"{data.name}, {data.num_episodes:,} episode{'s' * (data.num_episodes > 1)}")
     titles = ("return of an episode", "length of an episode (environment steps)")
-    for axes, values, title, color in zip(
-        figure.subplots(1, 2), (data.returns, data.lengths), titles, COLORS, strict=False
-    ):
-        axes.hist(values, bins=BARS, color=color)
-        axes.set(xlabel=title, ylabel="episodes")
-        axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # for lengths, which may all be 1
+    with new_figure(9.6, 3.4) as figure:
+        figure.suptitle(f"{data.name}, {counted(data.num_episodes, 'episode')}")
+        panels = figure.subplots(1, 2)
+        for axes, values, title, color in zip(panels, (data.returns, data.lengths), titles, COLORS, strict=False):
+            axes.hist(values, bins=BARS, color=color)
+            axes.set(xlabel=title, ylabel="episodes")
+            axes.yaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)  # for lengths, which may all be 1
     return figure

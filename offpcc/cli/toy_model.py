@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from offpcc.networks.gaussian_ensemble import GaussianEnsemble
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import COLORS, STYLE, save_figure
+from offpcc.utils.figures import COLORS, STYLE, new_figure, save_figure
 from offpcc.utils.files import replacing, writing_to
 from offpcc.utils.rng import forked_torch_generators
 from offpcc.utils.video import video
@@ -156,12 +156,8 @@ def write(pictures: Iterator[NDArray[np.uint8]], file: Path) -> None:
 
 def draw_predictions(model: ToyModel, num_updates: int) -> Figure:
     """Return a figure of the data, the predictions with bands of one standard deviation, and both uncertainties."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     found = model.predict(XS)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.2, 5.4), dpi=100, layout="constrained")  # without pyplot, which may need a display
+    with new_figure(7.2, 5.4) as figure:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         top.plot(model.x[::10], model.y[::10], "x", color="#009E73", markersize=4, alpha=0.6, label="data")
         top.plot(XS, np.sin(XS), color="black", linewidth=1.0, label="sin x")

@@ -19,6 +19,7 @@ LONGEST_WITHIN = 30  # letters of a name; with more, the legend goes beside the 
 LINE_STYLES = ("-", "--", ":", "-.")
 
 STYLE: Any = {
+    "figure.dpi": 100,
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.linewidth": 0.6,
@@ -53,11 +54,24 @@ def line_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator["Figure"]:
+    """Yield an empty figure of this size in inches; what the block draws is in `STYLE`.
+
+    It is made without pyplot, so it needs no display, and the garbage collector frees it.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
 def save_figure(figure: "Figure", file: Path) -> None:
     """Write a figure in `STYLE`, with a legend if its lines have names; the same numbers give the same bytes.
 
     Args:
-        figure: a figure made without pyplot, which needs no display and which the garbage collector frees.
+        figure: a figure of `new_figure`.
         file: the picture; its suffix selects the format.
 
     Raises:

@@ -23,7 +23,7 @@ from offpcc.training.analysis.run_tables import (
     summarize,
 )
 from offpcc.training.run_dir import RunFolder, path_part
-from offpcc.utils.figures import STYLE, line_looks, save_figure
+from offpcc.utils.figures import line_looks, new_figure, save_figure
 
 IMITATION = "bc"
 ORDER = ("random", "medium-replay", "medium", "medium-expert", "expert")  # of columns, by skill
@@ -135,8 +135,6 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
     Raises:
         NoRunsError: a folder holds no runs, or no runs have a number for the metric.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter
 
@@ -147,9 +145,7 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
     names = list(dict.fromkeys(line.name for line in found))
     looks = line_looks(name for name in names if name != IMITATION)
     looks[IMITATION] = {"color": "black", "linestyle": "--"}
-    with matplotlib.rc_context(STYLE):
-        size = max(4.8, 3.2 * len(columns)), 2.6 * len(rows) + 0.8
-        figure = Figure(figsize=size, layout="constrained")  # without pyplot, which may need a display
+    with new_figure(max(4.8, 3.2 * len(columns)), 2.6 * len(rows) + 0.8) as figure:
         panels = figure.subplots(len(rows), len(columns), squeeze=False)
         for axes in panels.flat:
             axes.set_visible(False)

@@ -23,7 +23,7 @@ from offpcc.training.analysis.run_statistics import FEWER_RESAMPLES, interval, m
 from offpcc.training.evaluation import MakeAnyEnv, open_environment, run_episodes
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError
-from offpcc.utils.figures import COLORS, STYLE, save_figure
+from offpcc.utils.figures import COLORS, new_figure, save_figure
 from offpcc.utils.words import counted
 
 Array = npt.NDArray[Any]
@@ -130,12 +130,8 @@ class MemoryCheck:
 
     def draw(self, file: Path) -> None:
         """Draw the costs, the influence and the recovery into a file (PNG, PDF or SVG, by its suffix)."""
-        import matplotlib
-        from matplotlib.figure import Figure
-
         often, *once = self.effects
-        with matplotlib.rc_context(STYLE):
-            figure = Figure(figsize=(11.0, 3.2), layout="constrained")
+        with new_figure(11.0, 3.2) as figure:
             costs, influence, recovery = figure.subplots(1, 3)
             costs.axhline(often.cost, color=COLORS[0], linestyle="--", label="erased before every step")
             costs.axhspan(*often.cost_interval, color=COLORS[0], alpha=0.15, linewidth=0)

@@ -25,7 +25,7 @@ from offpcc.training.analysis.run_tables import (
     summarize,
 )
 from offpcc.training.online import switch_of
-from offpcc.utils.figures import COLORS, STYLE, line_looks, save_figure
+from offpcc.utils.figures import COLORS, line_looks, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,15 +138,11 @@ def plot_runs(
 
 def _panels(titles: Sequence[str], ylabel: str) -> "tuple[Figure, npt.NDArray[Any]]":
     """Return an empty figure with one panel per title, at most three per row."""
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     num_columns = min(3, len(titles))
     num_rows = math.ceil(len(titles) / num_columns)
-    with matplotlib.rc_context(STYLE):
-        # Without pyplot, a figure needs no display and is garbage-collected.
-        figure = Figure(figsize=(4.8 * num_columns, 3.4 * num_rows), layout="constrained")
+    with new_figure(4.8 * num_columns, 3.4 * num_rows) as figure:
         panels = figure.subplots(num_rows, num_columns, squeeze=False)
         for axes, title in zip(panels.flat, titles, strict=False):
             axes.set(title=_wrapped(title), xlabel="environment steps", ylabel=ylabel)

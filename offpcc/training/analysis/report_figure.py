@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offpcc.training.analysis.plotting import THIN
 from offpcc.training.analysis.report import Budget, Estimate, Report, ReportRow, range_of
-from offpcc.utils.figures import STYLE, line_looks, save_figure
+from offpcc.utils.figures import line_looks, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,8 +30,6 @@ def draw_report(report: Report, file: Path) -> None:
         report: the values.
         file: the picture (PNG, PDF or SVG, by its suffix).
     """
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     names = list(dict.fromkeys([*(one.name for one in report.entries), *(one.algorithm for one in report.budgets)]))
@@ -41,8 +39,7 @@ def draw_report(report: Report, file: Path) -> None:
     kinds += ["budget"] if report.budgets else []
     scopes = {task: [entry for entry in report.entries if entry.task == task] for task in report.scopes}
     heights = [max(HEIGHT, 1.0 + EACH * len(entries)) for entries in scopes.values()]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH * len(kinds), sum(heights) + 1.0), layout="constrained")
+    with new_figure(WIDTH * len(kinds), sum(heights) + 1.0) as figure:
         panels = figure.subplots(len(scopes), len(kinds), squeeze=False, height_ratios=heights)
         for (task, entries), row in zip(scopes.items(), panels, strict=True):
             for kind, axes in zip(kinds, row, strict=True):
