@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import gin
 import gymnasium
 
-from offpcc.config.validation import Flag, NumEnvs, Rule, check_arguments, rules_of
+from offpcc.config.bindings import explains_calls
+from offpcc.config.validation import Flag, NumEnvs, Rule
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.guard import guarded
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
@@ -68,6 +69,7 @@ class LocalEnvironments(Environments):
 
 
 @gin.configurable(denylist=["make_env", "seed", "timeout", "bindings"])  # type: ignore[untyped-decorator]
+@explains_calls
 def environments(
     make_env: MakeEnv,
     seed: int,
@@ -112,10 +114,6 @@ def environments(
     Raises:
         UserError: a setting is invalid, or the processes do not start.
     """
-    given: dict[str, Any] = {"num_envs": num_envs, "worker_processes": worker_processes}
-    given |= {"replay_on_resume": replay_on_resume, "shared_with_tests": shared_with_tests}
-    given |= {"ray_address": ray_address, "lockstep": lockstep}
-    check_arguments("environments", rules_of(environments), given)
     if shared_with_tests and (num_envs > 1 or worker_processes):
         raise UserError(
             f"environments.shared_with_tests is for one environment in this process, but num_envs is {num_envs} and "
