@@ -30,6 +30,7 @@ from offpcc.networks import Inputs
 from offpcc.networks.states import map_state
 from offpcc.training.evaluation import check_spaces_fit
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.spec import torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python
 from offpcc.utils.files import read_json, replacing, sha256, write_json, writing_to
 from offpcc.utils.paths import as_path, shown
@@ -560,14 +561,10 @@ def _latency(step: ActorStep, agent: Agent, run: Run) -> Latency:
     arrays, observation = _observation(step, agent, 1, draw)
     arrays += [np.zeros((1, *port.shape), port.dtype) for port in (*step.extras, *step.states)]
     agent.reset(num_envs=1)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        calls = (lambda: run(arrays)), (lambda: agent.act(observation, 0.0))
-        return Latency(*(_median_time(call) for call in calls))
-    finally:
-        torch.set_num_threads(threads)
-        agent.reset()
+    with torch_settings(torch.device("cpu"), threads=1):
+        exported, actor = _median_time(lambda: run(arrays)), _median_time(lambda: agent.act(observation, 0.0))
+    agent.reset()
+    return Latency(exported, actor)
 
 
 def _median_time(call: Callable[[], Any]) -> float:

@@ -236,7 +236,6 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
             f'Imagination.length is "{UNBOUNDED}", but {algo} has a memory, which needs whole rollouts; bind a number '
             f"of steps"
         )
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for name in ("from_scratch", "clear", "train_every"):
         if data and getattr(options, name) != defaults[name]:
             raise UserError(
