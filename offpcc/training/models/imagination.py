@@ -45,6 +45,7 @@ from offpcc.training.models.rollouts import (
     play_rollouts,
 )
 from offpcc.training.models.training import (
+    MOST_MEASURED,
     ModelFit,
     ModelTraining,
     Transitions,
@@ -363,8 +364,7 @@ class Imagination(Callback):
             assert self.data is not None
             if (factor := _factor(value, "max")) is not None:
                 return factor * spread["1"]
-            chosen = np.linspace(0, len(self.data) - 1, min(len(self.data), 100_000)).astype(np.int64)
-            found = uncertainties(self.model, self.data, chosen)
+            found = uncertainties(self.model, self.data, self.data.some(MOST_MEASURED))
             return float(np.quantile(getattr(found, self.options.uncertainty), _factor(value, "quantile") or 0.0))
         return float(value)
 

@@ -64,7 +64,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Ran
     """
     check_model_fits_data(model, rows, action_range)
     data = Transitions(rows, model.history)
-    indices = np.unique(np.linspace(0, len(data) - 1, min(MOST_ROWS, len(data))).astype(np.int64))
+    indices = data.some(MOST_ROWS)
     errors, ratios, found = [], [], []
     for start in range(0, len(indices), ROWS_AT_ONCE):
         parts = data[indices[start : start + ROWS_AT_ONCE]]

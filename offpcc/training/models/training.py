@@ -72,6 +72,10 @@ class Transitions:
             acted = np.where(is_before, np.float32(0.0), actions[window])
         return rows.observations[window], acted, rows.observations[at + 1], rows.rewards[at], rows.terminations[at]
 
+    def some(self, most: int) -> Array:
+        """Return the indices of all transitions, or of `most` of them, evenly spread."""
+        return np.linspace(0, len(self) - 1, min(len(self), most)).astype(np.int64)
+
     def blocks(self) -> Iterator[Array]:
         """Yield the indices of all transitions, block by block."""
         for start in range(0, len(self), BLOCK):
@@ -426,9 +430,7 @@ def uncertainties(model: DynamicsModel, data: Transitions, indices: Array) -> Un
 
 def measure_uncertainty(model: DynamicsModel, data: Transitions) -> dict[str, Any]:
     """Return mean, standard deviation and quantiles of each uncertainty over the data, or over a part of large data."""
-    indices = np.arange(len(data)) if len(data) <= MOST_MEASURED else np.linspace(
-        0, len(data) - 1, MOST_MEASURED).astype(np.int64)  # fmt: skip
-    found = uncertainties(model, data, indices)
+    found = uncertainties(model, data, data.some(MOST_MEASURED))
     return {"uncertainty": {name: spread(values) for name, values in found._asdict().items()}}
 
 
