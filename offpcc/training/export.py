@@ -34,7 +34,7 @@ from offpcc.training.spec import torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python
 from offpcc.utils.files import read_json, replacing, sha256, write_json, writing_to
 from offpcc.utils.paths import as_path, shown
-from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_first_shape, channels_last, is_image
+from offpcc.utils.spaces import OBSERVATION, PackedDict, channels_last, has_images, is_image
 from offpcc.utils.version import __version__
 
 FORMAT = 1  # of the contract
@@ -184,9 +184,7 @@ class ActorStep(nn.Module):
         """Return the observation (N, ...) that the networks read."""
         if self._packed is None:
             observation = known[self.observations[0].name]
-            shape = self._algorithm.space_shape
-            observation = observation.movedim(-1, -3) if channels_last(shape) else observation
-            return observation
+            return observation.movedim(-1, -3) if channels_last(self._algorithm.space_shape) else observation
         read = []
         for port, (key, entry) in zip(self.observations, self._packed.entries.items(), strict=True):
             x = known[port.name]
@@ -203,8 +201,7 @@ class ActorStep(nn.Module):
 
     def _memory_at_start(self, rows: int) -> Memory:
         """Return zeros of the structure of the memory."""
-        shape = self._packed.unpacked_shape if self._packed else channels_first_shape(self._algorithm.space_shape)
-        sizes = shape, (self._algorithm.action_dim,), (1,)
+        sizes = self._algorithm.observation_shape, (self._algorithm.action_dim,), (1,)
         with torch.no_grad():
             inputs = Inputs(*(torch.zeros(rows, 1, *size) for size in sizes))
             _, memory = self._algorithm.act_on_tensors(inputs, None, True)
@@ -228,12 +225,6 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
         name = f"observation.{key.replace('/', '.')}"
         ports.append(Port(name, tuple(entry.shape or ()), dtype, f"entry {key!r} of the observation, {entry}"))
     return ports
-
-
-def _reads_images(algorithm: Any) -> bool:
-    if algorithm.packed is not None:
-        return bool(algorithm.packed.unpacked_shape.images)
-    return is_image(algorithm.space_shape)
 
 
 def _leaves(state: State) -> list[Tensor]:
@@ -327,7 +318,7 @@ def export(
         "action": {"low": low.tolist(), "high": high.tolist(), "deterministic": True},
         "inside": [
             *(["normalisation of observations"] if agent.algorithm.normalization is not None else []),
-            *(["division of images by 255"] if _reads_images(agent.algorithm) else []),
+            *(["division of images by 255"] if has_images(agent.algorithm.observation_shape) else []),
             *(["one-hot vectors of choices"] if _has_choices(agent.algorithm.packed) else []),
             "number of the action" if agent.algorithm.is_discrete else "scale and bounds of actions",
             *(["signs of rewards"] if step.extras and agent.algorithm.clip_rewards else []),
