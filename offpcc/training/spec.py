@@ -92,10 +92,6 @@ class CheckpointOptions(Settings):
 EVERY_MINUTE = CheckpointOptions()
 
 
-def _are_builders(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(map(callable, value))
-
-
 def _are_callbacks(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(callable(one) or isinstance(one, Callback) for one in value)
 
@@ -109,7 +105,7 @@ OwnLoggers = Annotated[
     Rule(
         "a list of classes, or of functions that build a logger for a run's folder, such as [MyLogger], in gin "
         "[@MyLogger]",
-        _are_builders,
+        lambda value: isinstance(value, list | tuple) and all(map(callable, value)),
     ),
 ]
 
@@ -345,7 +341,7 @@ class RunSpec:
         check_model_option(algorithm_class, short_name(named), model, dataset)
         used_device = check_device(device, "device")
         loading.take_used()
-        imagination = _imagination(algorithm_class, short_name(named), dataset)
+        imagination = imagination_options(algorithm_class, short_name(named), data_name(dataset))
         own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
         arguments = python_numbers(algorithm or {})
         of_memory = memory_parameters(algorithm_class) & {*arguments}
@@ -546,14 +542,6 @@ def resolve_env_and_dataset(
     if env is None or env not in catalog.FILES:
         return env, dataset
     return env if catalog.task(env) else None, env if dataset is None else dataset
-
-
-def _imagination(
-    algorithm: type[ActorCritic], algo: str, dataset: str | Path | Dataset | None
-) -> ImaginationOptions | None:
-    """Return the settings of the rollouts in a model; None for algorithms without a model, the user's own included."""
-    uses_model = getattr(algorithm, "imagination", None) is not None
-    return imagination_options(algorithm, algo, data_name(dataset)) if uses_model else None
 
 
 def data_name(dataset: str | Path | Dataset | None) -> str:

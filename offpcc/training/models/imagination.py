@@ -204,13 +204,13 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     Returns:
         None for an algorithm without a model.
     """
-    if algorithm.imagination is None:
+    if (of_algorithm := getattr(algorithm, "imagination", None)) is None:  # a user's class may have no such attribute
         return None
     bound, values = loading.bindings_of(ImaginationOptions), loading.resolve_bindings(ImaginationOptions)
     given = {name for name in bound if values[name] is not None}  # a macro may be None, too
     plain = variants.TABLE[algo].algorithm if algo in variants.TABLE else algo
     tuned = tuned_pair(plain, data)
-    own = dict(algorithm.imagination)
+    own = dict(of_algorithm)
     if data:
         own["keep"] = None  # all rounds are of one model
     for one, other in (("penalty", "threshold"), ("threshold", "penalty")):
