@@ -143,15 +143,13 @@ def fit(
     def announce_for_python(text: str) -> None:
         announce(in_python(text))
 
-    with ExitStack() as stack:
-        for part in (
-            for_python(),
-            signals.handled(),
-            torch_settings(spec.device, spec.threads),
-            same_global_generators(),
-        ):
-            stack.enter_context(part)
-        lock = stack.enter_context(closing(FolderLock(folder.path)))
+    with (
+        for_python(),
+        signals.handled(),
+        torch_settings(spec.device, spec.threads),
+        same_global_generators(),
+        closing(FolderLock(folder.path)) as lock,
+    ):
         lock.take_if_there()
         return _fit_locked(spec, folder, lock, resume, announce_for_python, callbacks)
 
@@ -278,10 +276,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
             f"or give another folder"
         )
     check_complete(spec.training)
-    check_writable(
-        find_algorithm(spec.algo).__name__, {name: loading.with_names(value) for name, value in spec.algorithm.items()}
-    )
-    check_writable("Recurrent", {name: loading.with_names(value) for name, value in spec.memory.items()})
+    for owner, given in ((find_algorithm(spec.algo).__name__, spec.algorithm), ("Recurrent", spec.memory)):
+        check_writable(owner, {name: loading.with_names(value) for name, value in given.items()})
     check_writable("ReplayBuffer", spec.buffer)
     check_bindings_writable(spec.given)
     checkpoint, faults = read_checkpoint_of_run(folder) if status and resume else (None, [])
