@@ -123,8 +123,7 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
                 given = {**given, "dataset_steps": steps}
             elif isinstance(fraction, float):
                 given = {**given, "dataset_fraction": fraction}
-    completed = {**given, **{name: value for name, value in known.items() if given.get(name) is None}}
-    return completed
+    return {**given, **{name: value for name, value in known.items() if given.get(name) is None}}
 
 
 def _train_side_by_side(options: TrainOptions) -> int:

@@ -461,7 +461,6 @@ def _build_imagination(
             f"memory would read an uncertainty that it never sees in the environment; leave use_previous_reward out, "
             f"or bind Imagination.penalty = None"
         )
-    assert spec.model_training is not None
     if data is None and spec.model_training.compile:
         raise UserError(
             f"ModelTraining.compile is True, but {spec.algo} trains its model again and again, and would compile it "

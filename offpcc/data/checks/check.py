@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from offpcc.core import PackedDict, is_image
+from offpcc.core import is_image
 from offpcc.data.checks import env_fit, recommend, termination
 from offpcc.data.checks import episodes as episode_findings
 from offpcc.data.checks.episodes import (
@@ -31,7 +31,7 @@ from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
-from offpcc.utils.spaces import MOST_CHOICES
+from offpcc.utils.spaces import MOST_CHOICES, DictShape, observed_shape
 from offpcc.utils.words import counted
 
 __all__ = ["Examination", "examine_dataset", "refused"]
@@ -179,9 +179,8 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
 
 def _num_seen(env: gymnasium.Env[Any, Any]) -> int:
     """Return how many numbers of its vectors an environment shows an agent."""
-    space = env.observation_space
-    space = space.agent_space if isinstance(space, PackedDict) and space.state_key is not None else space
-    return space.unpacked_shape.num_numbers if isinstance(space, PackedDict) else math.prod(space.shape or ())
+    shape = observed_shape(env.observation_space)
+    return shape.num_numbers if isinstance(shape, DictShape) else math.prod(shape)
 
 
 def _entries(data: Dataset) -> dict[str, Array]:

@@ -411,14 +411,10 @@ class Dataset:
             )
         if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
             text = (
-                f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as"
+                f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as "
+                f"they are; give uint8, which networks divide by 255, or divide the values yourself"
             )
-            notices.append(
-                Notice(
-                    "remark",
-                    f"{text} they are; give uint8, which networks divide by 255, or divide the values yourself",
-                )
-            )
+            notices.append(Notice("remark", text))
         if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
             text = "an episode that a time limit ended is joined to the next one, unless max_episode_steps is given"
             if limit:
