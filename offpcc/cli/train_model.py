@@ -55,8 +55,7 @@ def run_train_model(
     check_unused_bindings(bindings)
     used = choose_device(device, threads)
     with torch_settings(used, threads):
-        names = [env or "", data.recorded_in or "", data.name]
-        model = fit_model(data, out, names, settings, training, used, seed, content, print_line)
+        model = fit_model(data, out, env or "", settings, training, used, seed, content, print_line)
     if content is not None and content["training"] is None:
         return 0
     print_training_result(model)

@@ -322,9 +322,9 @@ def train_model(
             data = read(dataset, example, DatasetOptions.from_gin(), **part)
         settings = loading.resolve_bindings(DynamicsModel, loading.python_numbers(model or {}))
         options = ModelTraining.from_gin(loading.python_numbers(training or {}))
-        names = [env if isinstance(env, str) else "", data.recorded_in or "", data.name]
+        name = env if isinstance(env, str) else ""
         with torch_settings(used, threads):
-            return fit_model(data, path, names, settings, options, used, seed, content, print)
+            return fit_model(data, path, name, settings, options, used, seed, content, print)
 
 
 @explains_calls

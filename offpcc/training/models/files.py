@@ -115,7 +115,7 @@ def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
 def fit_model(
     data: OfflineDataset,
     file: Path,
-    names: list[str],
+    env: str,
     settings: Mapping[str, Any],
     training: ModelTraining,
     device: torch.device,
@@ -128,7 +128,7 @@ def fit_model(
     Args:
         data: the data.
         file: the file.
-        names: names that may have a known termination rule, the environment's first.
+        env: name of the environment whose view of the data the model predicts; "" for none.
         settings: arguments of `DynamicsModel`.
         training: settings of the training.
         device: the device.
@@ -141,7 +141,7 @@ def fit_model(
             cannot be written.
     """
     if content is None:
-        model = model_for_data(data, names, device, seed, settings, names[0])
+        model = model_for_data(data, [env, data.recorded_in or "", data.name], device, seed, settings, env)
     else:
         model = model_of(content, file, device)
         check_model_of(model, file, data)
