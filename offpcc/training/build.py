@@ -583,19 +583,19 @@ def get_model(
     Raises:
         UserError: the given model is of other data or sizes, or the data are not suited to a model.
     """
-    names, options = [spec.env or ""], spec.env_options
+    env, options = spec.env or "", spec.env_options
     # Then the termination rule of its name may not hold.
     is_altered = bool(options.wrappers or options.kwargs) or spec.env_function is not None
     assert isinstance(actions, spaces.Box)  # as for all algorithms with a model
     if data is None:
-        return model_for_env(spec.model_settings, names, observations, actions, spec.device, spec.seed, is_altered)
+        return model_for_env(spec.model_settings, env, observations, actions, spec.device, spec.seed, is_altered)
     if spec.model is not None:
         return _given_model(spec, spec.model, data)
     assert spec.model_training is not None
-    names += [data.recorded_in or "", data.name]
+    names = [env, data.recorded_in or "", data.name]
     if is_altered and spec.model_settings.get("termination", AUTO) == AUTO:
         names = names[1:] if not options.wrappers else []  # wrappers change recorded observations, too
-    how = spec.model_settings, spec.model_training, spec.device, spec.seed, spec.env or ""
+    how = spec.model_settings, spec.model_training, spec.device, spec.seed, env
     return find_or_train(data, names, *how)
 
 

@@ -318,10 +318,10 @@ def fingerprint(model: DynamicsModel) -> str:
 
 
 def model_for_env(
-    settings: Mapping[str, Any], names: list[str], observations: spaces.Box, actions: spaces.Box,
+    settings: Mapping[str, Any], env: str, observations: spaces.Box, actions: spaces.Box,
     device: torch.device, seed: int, is_altered: bool,
 ) -> DynamicsModel:  # fmt: skip
-    """Return a model for an environment, which a run will train; see `model_for_data` for the arguments.
+    """Return a model for the environment `env`, which a run will train; see `model_for_data` for the arguments.
 
     If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
 
@@ -329,16 +329,16 @@ def model_for_env(
         UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     shape = observations.shape
-    check_vectors(shape, observations.dtype, names[0])
-    known = _name_with_rule(names, shape)
+    check_vectors(shape, observations.dtype, env)
+    known = _name_with_rule([env], shape)
     termination = settings.get("termination", AUTO)
     if termination == AUTO:
         termination = KNOWN if known and not is_altered else LEARNED
     given = {**settings, "termination": termination, "device": device, "seed": seed}
     model = DynamicsModel(shape[0], math.prod(actions.shape), **given)
     if termination == KNOWN:
-        model.set_rule(known or names[0])
-    model.facts = {"name": names[0], "rule": known if termination == KNOWN else ""}
+        model.set_rule(env)
+    model.facts = {"name": env, "rule": known if termination == KNOWN else ""}
     return model
 
 
