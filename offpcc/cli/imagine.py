@@ -181,9 +181,10 @@ def print_endings(imagination: ImaginedEpisodes, episodes: Sequence[Episode], st
     num_unsure = sum(
         episode.ending is Ending.TRUNCATED and len(episode.rewards) < imagination.length for episode in episodes
     )
+    more = f", {imagination.num_left_out:,} more before their first step" if imagination.num_left_out else ""
     mean = math.fsum(float(episode.rewards.sum()) for episode in episodes) / steps
     print(
         f"{counted(steps, 'step')} in {counted(len(episodes), 'episode')}, mean reward {mean:.4g}; "
-        f"{num_terminated:,} terminated, {num_unsure:,} were cut because the networks disagreed; "
+        f"{num_terminated:,} terminated, {num_unsure:,} were cut because the networks disagreed{more}; "
         f"{counted(imagination.num_bounded, 'observation')} moved back into the range of the data"
     )

@@ -101,7 +101,6 @@ class Log:
         lengths: steps of each rollout, (N,).
         alive: rollouts that have not ended, (M,) indices.
         num_stopped: number of rollouts that passed the threshold.
-        num_bounded: number of steps whose next observation was moved back into the range of the data.
         uncertainty: sum over the stored steps; 0 without pessimism.
     """
 
@@ -109,7 +108,7 @@ class Log:
         self.first, self.alive = first, np.arange(len(first))
         self.lengths = np.zeros(len(first), np.int64)
         self.steps: list[tuple[Array, ...]] = []
-        self.num_stopped = self.num_bounded = 0
+        self.num_stopped = 0
         self.uncertainty = 0.0
 
     def add(
@@ -119,13 +118,19 @@ class Log:
         actions: Array,
         rewards: Array,
         terminations: Array,
+        bounded: Array,
         is_stored: Array,
     ) -> None:
         """Add a step of the `active` rollouts, (M,) indices, of which those where `is_stored` (M,) are stored."""
         indices = active[is_stored]
-        arrays = (array[is_stored] for array in (next_observations, actions, rewards, terminations))
+        arrays = (array[is_stored] for array in (next_observations, actions, rewards, terminations, bounded))
         self.steps.append((indices, self.lengths[indices], *arrays))
         self.lengths[indices] += 1
+
+    @property
+    def num_bounded(self) -> int:
+        """Number of steps whose next observation was moved back into the range of the data."""
+        return sum(int(bounded.sum()) for *_, bounded in self.steps)
 
     def rollouts(self, recorded: TransitionTable, context_starts: Array, rollout_starts: Array) -> Rollouts:
         """Return all rollouts that have steps, after the recorded steps from `context_starts` to `rollout_starts`."""
@@ -145,7 +150,7 @@ class Log:
         rows.observations[starts + num_recorded] = self.first[has_steps]
         first_rows = np.zeros(len(has_steps), np.int64)  # of each rollout's imagined steps
         first_rows[has_steps] = starts + num_recorded
-        for indices, step, next_observations, actions, rewards, terminations in self.steps:
+        for indices, step, next_observations, actions, rewards, terminations, _ in self.steps:
             target = first_rows[indices] + step
             rows.actions[target], rows.rewards[target, 0], rows.terminations[target, 0] = actions, rewards, terminations
             rows.observations[target + 1] = next_observations
@@ -209,9 +214,9 @@ def play_rollouts(
             stopped = unsure > pessimism.threshold
             rewards = np.where(stopped, pessimism.end_reward, rewards - pessimism.penalty * unsure).astype(np.float32)
         is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(chosen), bool)
-        log.add(log.alive, next_observations, chosen, rewards, ended | stopped, is_stored)
+        bounded = found.bounded.cpu().numpy()
+        log.add(log.alive, next_observations, chosen, rewards, ended | stopped, bounded, is_stored)
         log.num_stopped += int(stopped.sum())
-        log.num_bounded += int(found.bounded.cpu().numpy()[is_stored].sum())
         log.uncertainty += float(unsure[is_stored].sum()) if pessimism.has_effect else 0.0
         goes_on = np.flatnonzero(~(ended | stopped))
         log.alive = log.alive[goes_on]
@@ -290,7 +295,8 @@ class ImaginedEpisodes:
         deterministic: True to act with the mode of the policy.
 
     Attributes:
-        num_bounded: number of steps whose next observation was moved back into the range of the data.
+        num_bounded: number of yielded steps whose next observation was moved back into the range of the data.
+        num_left_out: number of rollouts that were cut before their first step.
     """
 
     def __init__(
@@ -313,7 +319,7 @@ class ImaginedEpisodes:
         if actor is not None:
             actor.noise = Noise(int(drawn[2]), actor.device)
         seed_global_generators(int(drawn[3]))
-        self.num_bounded = 0
+        self.num_bounded = self.num_left_out = 0
 
     def episodes(self, total: int) -> Iterator[Episode]:
         """Yield episodes with `total` steps together; the end of the last may be cut. Actions are in [-1, 1].
@@ -323,16 +329,20 @@ class ImaginedEpisodes:
         """
         left, num_empty = total, 0
         while left:
-            rollouts = self.rollouts(AT_ONCE)
-            for episode in rollouts:
+            num_empty += 1
+            for episode, bounded in self.rollouts(AT_ONCE):
+                if episode is None:
+                    self.num_left_out += 1
+                    continue
+                num_empty = 0
                 if len(episode.rewards) > left:
                     parts = episode.observations[: left + 1], episode.actions[:left], episode.rewards[:left]
                     episode = Episode(*parts, Ending.UNFINISHED)
                 left -= len(episode.rewards)
+                self.num_bounded += int(bounded[: len(episode.rewards)].sum())
                 yield episode
                 if not left:
                     return
-            num_empty = 0 if rollouts else num_empty + 1
             if num_empty == MOST_EMPTY:
                 raise UserError(
                     f"from each of {MOST_EMPTY * AT_ONCE:,} recorded observations, the first action of the actor leads "
@@ -340,8 +350,11 @@ class ImaginedEpisodes:
                     f"or train the model on more data"
                 )
 
-    def rollouts(self, num: int) -> list[Episode]:
-        """Play `num` rollouts side by side, and return those that were not cut before their first step."""
+    def rollouts(self, num: int) -> list[tuple[Episode | None, Array]]:
+        """Play `num` rollouts side by side; return each, or None if it was cut before its first step.
+
+        With each comes, for all its steps, whether their next observation was moved back into the range of the data.
+        """
         signals.poll()
         indices = self.draw.integers(len(self.data), size=num)
         rows, rollout_starts = self.data.rows, self.data.starts[indices]
@@ -349,14 +362,18 @@ class ImaginedEpisodes:
         position = first_position(self.data, self.actor, starts)
         given = self.length, self.generator, self.pessimism, self.deterministic
         log, _ = play_rollouts(self.model, self.actor, position, *given)
-        self.num_bounded += log.num_bounded
+        bounded = np.zeros((num, self.length), bool)
+        for at, step, *_, is_bounded in log.steps:
+            bounded[at, step] = is_bounded
         table = log.rollouts(rows, rollout_starts, rollout_starts).rows
-        return [
-            Episode(
-                table.observations[start:stop],
-                table.actions[start : stop - 1],
-                table.rewards[start : stop - 1, 0],
-                Ending.TERMINATED if table.terminations[stop - 2, 0] else Ending.TRUNCATED,
-            )
-            for start, stop in zip(table.starts, table.stops, strict=True)
-        ]
+        places = iter(zip(table.starts, table.stops, strict=True))
+        played: list[tuple[Episode | None, Array]] = []
+        for length, one in zip(log.lengths, bounded, strict=True):
+            if not length:
+                played.append((None, one))
+                continue
+            start, stop = next(places)
+            is_end = table.terminations[stop - 2, 0]
+            parts = table.observations[start:stop], table.actions[start : stop - 1], table.rewards[start : stop - 1, 0]
+            played.append((Episode(*parts, Ending.TERMINATED if is_end else Ending.TRUNCATED), one))
+        return played

@@ -1,5 +1,7 @@
 """Imagined episodes: `ImaginedEpisodes`, and `offpcc collect --model`, which records them."""
 
+import copy
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +18,7 @@ from offpcc.core import Step
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import Ending
 from offpcc.launch import main
+from offpcc.training.models.files import load_model
 from offpcc.training.models.rollouts import ImaginedEpisodes, remember
 
 
@@ -84,6 +87,24 @@ def test_a_rollout_is_cut_before_the_step_that_is_less_certain_than_all_data(mod
         step = model.step(episode.observations[:-1], episode.actions)
         assert (step.uncertainty.epistemic <= 0.5 * largest * 1.001).all()
         assert episode.ending is not Ending.TERMINATED
+
+
+def test_what_is_counted_belongs_to_the_yielded_steps(model):
+    """Of the last round of rollouts, only some are needed."""
+    world = copy.deepcopy(model)
+    world.high[:] = world.low  # so each next observation is moved back
+    world.spread[:] = 0.0
+    world.facts["uncertainty"]["epistemic"]["1"] = np.inf
+    imagination, _ = imagine(world, total=50)
+    assert (imagination.num_bounded, imagination.num_left_out) == (50, 0)
+
+
+def test_rollouts_that_are_cut_before_their_first_step_are_counted(model, monkeypatch):
+    known = model.facts["uncertainty"]["epistemic"]["0.5"]
+    monkeypatch.setattr(model, "facts", {"uncertainty": {"epistemic": {"1": known}}})
+    imagination, episodes = imagine(model, length=1, total=2_000)
+    assert len(episodes) == 2_000
+    assert 0.4 < imagination.num_left_out / (2_000 + imagination.num_left_out) < 0.6
 
 
 def test_a_model_that_knows_nothing_of_the_actors_actions_is_refused(model, monkeypatch):
@@ -199,6 +220,18 @@ def test_only_rollouts_in_the_data_set_are_counted(world, tmp_path, capsys):
     data = load_dataset(tmp_path / "a.hdf5")
     num_cut = int((data.is_whole & data.truncations[data.stops - 1] & (data.lengths < 30)).sum())
     assert f" 0 terminated, {num_cut} were cut because" in capsys.readouterr().out
+
+
+def test_rollouts_without_a_step_are_told(world, tmp_path, capsys, monkeypatch):
+    def load(file, device):
+        model = load_model(file, device)
+        model.facts["uncertainty"]["epistemic"]["1"] = model.facts["uncertainty"]["epistemic"]["0.5"]
+        return model
+
+    monkeypatch.setattr("offpcc.cli.imagine.load_model", load)
+    assert main(words(world, tmp_path / "a.hdf5", "--rollout_length", "1")) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r" 0 were cut because the networks disagreed, \d+ more before their first step; ", printed)
 
 
 @pytest.mark.slow
