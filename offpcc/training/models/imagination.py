@@ -214,6 +214,8 @@ def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> I
     if data:
         own["keep"] = None  # all rounds are of one model
     for one, other in (("penalty", "threshold"), ("threshold", "penalty")):
+        if one in given:
+            tuned.pop(other, None)
         if one in given or one in tuned:
             own.pop(other, None)
     defaults = {one.name: one.default for one in dataclasses.fields(ImaginationOptions)}

@@ -420,6 +420,12 @@ def test_a_mode_takes_the_pair_of_its_data():
     assert (found.length, found.threshold, found.penalty) == (10, 2.0, None)
 
 
+def test_a_bound_threshold_replaces_the_tuned_penalty():
+    offpcc.configure(None, "Imagination.threshold = 2.0")
+    found = imagination_options(ALGORITHMS["epistemic_penalty"], "epistemic_penalty", "hopper-medium-v2")
+    assert (found.length, found.threshold, found.penalty) == (15, 2.0, None)
+
+
 @pytest.mark.parametrize("none", ["None", "%nothing"])
 @pytest.mark.parametrize("algo", ["mopo", "neubay"])
 def test_a_binding_of_none_leaves_the_algorithms_setting(algo, none):
