@@ -520,7 +520,7 @@ def note_on_data(spec: RunSpec) -> str:
     cls = find_algorithm(spec.algo)
     if spec.dataset is None or spec.then_env_steps or is_for_data(cls) or not cls.has_critics:
         return ""
-    offline, entry = "dcql" if cls.is_discrete else "cql", TABLE.get(spec.algo)
+    offline, entry = "dcql" if cls.is_discrete else "mopo" if cls.trains_model else "cql", TABLE.get(spec.algo)
     if entry is not None:  # the variant with the same memory and encoder
         offline = next(name for name, one in TABLE.items() if one[1:] == (offline, *entry[2:]))
     return (

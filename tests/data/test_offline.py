@@ -292,7 +292,15 @@ def test_an_algorithm_for_recorded_data_says_so_where_there_is_none(launch, recw
 
 @pytest.mark.parametrize(
     ("algo", "better"),
-    [("sac", "cql"), ("rdpg", "rcql"), ("ctd3", "ccql"), ("r2d2", "rdcql"), ("iql", None), ("mopo", None)],
+    [
+        ("sac", "cql"),
+        ("rdpg", "rcql"),
+        ("ctd3", "ccql"),
+        ("r2d2", "rdcql"),
+        ("rmbpo", "rmopo"),
+        ("iql", None),
+        ("mopo", None),
+    ],
 )
 def test_an_algorithm_for_learning_online_says_so_where_there_are_data_alone(algo, better):
     note = note_on_data(RunSpec.make(None, algo, dataset="x.hdf5", seed=1))
