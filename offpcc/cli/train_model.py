@@ -19,6 +19,7 @@ from offpcc.training.loggers.console import download_bar
 from offpcc.training.models.files import fit_model, unfinished_model
 from offpcc.training.models.training import ModelTraining, describe_spread, describe_terminations
 from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
+from offpcc.utils.words import counted
 
 print_line = functools.partial(print, flush=True)
 
@@ -67,7 +68,8 @@ def print_training_result(model: DynamicsModel) -> None:
     """Print the errors of the elites, the classifier's quality and the uncertainty over the data."""
     facts = model.facts
     errors = ", ".join(f"{facts['holdout_errors'][member]:.2e}" for member in facts["elites"])
-    print(f"after {facts['num_epochs']} epochs: squared error of the elites on the holdout, normalised: {errors}")
+    epochs = counted(facts["num_epochs"], "epoch")
+    print(f"after {epochs}: squared error of the elites on the holdout, normalised: {errors}")
     if quality := describe_terminations(facts):
         print(quality)
     for name, values in facts["uncertainty"].items():

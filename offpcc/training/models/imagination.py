@@ -56,6 +56,7 @@ from offpcc.training.models.training import (
 from offpcc.training.models.tuned_rollouts import tuned_pair
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
+from offpcc.utils.words import counted
 
 ANY, FIRST = "any", "first"
 UNBOUNDED = "unbounded"  # a length
@@ -373,8 +374,9 @@ class Imagination(Callback):
     def lines(self) -> list[str]:
         """Return how the agent plays in the model, as text."""
         options = self.options
-        length = f"{options.length} steps" if isinstance(options.length, int) else f"{options.length} (a schedule)"
-        length = "any length" if options.length == UNBOUNDED else length
+        length = "any length" if options.length == UNBOUNDED else f"{options.length} (a schedule)"
+        if isinstance(options.length, int):
+            length = counted(options.length, "step")
         what = f"{options.uncertainty} uncertainty"
         if self.data is None:
             limit = {"penalty": options.penalty, "threshold": options.threshold}

@@ -138,6 +138,16 @@ def test_a_penalty_lowers_the_reward():
     np.testing.assert_allclose(table.rewards[table.is_start][:, 0], after[:, 0] - 2.0 * abs(before[:, 0]), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [(1, "1 step"), (4, "4 steps"), ("unbounded", "any length"), ((1, 5, 1, 3), "(1, 5, 1, 3) (a schedule)")],
+)
+def test_a_run_tells_the_length_of_its_rollouts(length, text):
+    imagination = played()
+    imagination.options = ImaginationOptions(length=length)
+    assert imagination.lines()[0].startswith(f"rollouts of {text} in a model")
+
+
 def test_a_penalty_raises_costs():
     imagination = played(penalty=2.0)
     imagination.reward_scale = -1.0  # targets have the rewards with this sign

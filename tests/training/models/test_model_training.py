@@ -590,7 +590,9 @@ def test_a_model_is_trained_and_checked_by_commands(recording, tmp_path, capsys)
     assert "SHA-256" not in told
     long = ["train-model", "--dataset", recording, "--out", str(tmp_path / "long.pt"), *words[5:]]
     assert main([*long, "DynamicsModel.history=900", "ModelTraining.max_epochs=1"]) == 0
-    assert "note: the networks read 900 observations, but the longest episode has " in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "note: the networks read 900 observations, but the longest episode has " in told
+    assert "after 1 epoch: squared error" in told
     other = [*words[:4], str(tmp_path / "part.pt"), *words[5:], "ModelTraining.max_epochs=1"]
     assert main([*other, "--dataset_steps", "450"]) == 0
     assert "450 transitions" in capsys.readouterr().out
