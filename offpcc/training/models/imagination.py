@@ -147,7 +147,7 @@ class ImaginationOptions(Settings):
             divided by the largest uncertainty over the data; where rewards are negative on average, the smallest one
             counts. With a `reward_scale` below 0, recorded rewards are costs: an imagined one rises by as much.
         threshold: uncertainty at which a rollout ends. "max * x" is x times the largest one over the data, and
-            "quantile x" a quantile of it.
+            "quantile x" a quantile of it. Of data with more than 100,000 transitions, 100,000 evenly spread ones count.
         ends: "terminal" ends a rollout that passes the threshold as a failure, with `end_reward`; "truncated" leaves
             its last step out, and the value after the step before is bootstrapped. Default: "terminal", in NEUBAY
             "truncated".
