@@ -458,7 +458,7 @@ def describe_terminations(facts: Mapping[str, Any]) -> str:
     text = f"terminations on the holdout: precision {precision:.2f}, recall {recall:.2f}"
     if not min(precision, recall) >= POOR:
         text += (
-            "; the classifier is poor, so imagined episodes end at wrong times: give more data, "
-            "or a larger DynamicsModel.history"
+            "; the classifier is poor, so imagined episodes end at wrong times: give more data, a larger "
+            "ModelTraining.patience (training stops by the other errors), or a larger DynamicsModel.history"
         )
     return text

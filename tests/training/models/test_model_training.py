@@ -758,4 +758,5 @@ def test_the_range_of_a_coefficient_is_not_empty_where_rewards_are_costs():
 def test_the_quality_of_terminations_is_told(precision, recall, told):
     text = describe_terminations({"termination_precision": precision, "termination_recall": recall})
     assert told in text and ("wrong times" in text) == ("wrong times" in told)
+    assert ("ModelTraining.patience" in text) == ("poor" in text)
     assert describe_terminations({}) == ""
