@@ -317,7 +317,8 @@ class DynamicsModel(nn.Module):
 
         Args:
             observations: (B, O); with `history` k > 1, (B, k, O), oldest first.
-            actions: (B, A); with `history` k > 1, (B, k, A).
+            actions: (B, A); with `history` k > 1, (B, k, A). They are not clipped: beyond the recorded range, the
+                networks extrapolate.
             generator: a torch generator, or its seed: each row draws a network, and noise of its variance. None gives
                 the mean of all elites.
 
