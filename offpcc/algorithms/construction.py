@@ -587,7 +587,7 @@ class Construction:
                 own_heads["actor"] = self.actor, actor_dim
             if self.has_critics and is_own(cls, "build_critics") and not is_own(cls, *UPDATING):
                 own_heads["critics"] = self.critics, dim
-            check_own_heads(owner, own_heads, self.action_dim, num_critics)
+            check_own_heads(owner, own_heads, self.action_dim, num_critics, getattr(self, "num_quantiles", None))
         if self.has_critics:
             self.target_shared_encoder = copy.deepcopy(self.shared_encoder)
             self.target_critic_encoders = copy.deepcopy(self.critic_encoders)

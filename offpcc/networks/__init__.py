@@ -3,7 +3,7 @@
 from offpcc.networks.actors import DeterministicActor, FlowActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.cells import Cell
 from offpcc.networks.convolutional import Convolutional
-from offpcc.networks.critics import Critics
+from offpcc.networks.critics import Critics, QuantileCritics
 from offpcc.networks.encoders import Encoder, Identity, Inputs, InputShape, PassThrough
 from offpcc.networks.heads import Residual
 from offpcc.networks.recurrent import Recurrent
@@ -21,6 +21,7 @@ __all__ = [
     "InputShape",
     "Inputs",
     "PassThrough",
+    "QuantileCritics",
     "Recurrent",
     "Residual",
     "SquashedGaussianActor",

@@ -20,6 +20,11 @@ from offpcc.utils.spaces import PackedDict, channels_first_shape
 ROWS, STEPS = 3, 7
 MANY_STEPS = 300  # more than the context length of most memories
 TOLERANCE = 1e-4  # relative to the largest absolute value, or to 1 if that is larger
+KINDS = {  # classes with the methods that algorithms call
+    "choose": "SquashedGaussianActor or DeterministicActor",
+    "forward": "Critics",
+    "quantiles": "QuantileCritics",
+}
 
 
 def check_encoder(
@@ -111,7 +116,11 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
 
 
 def check_own_heads(
-    owner: str, heads: Mapping[str, tuple[nn.Module | None, int]], action_dim: int, num_critics: int
+    owner: str,
+    heads: Mapping[str, tuple[nn.Module | None, int]],
+    action_dim: int,
+    num_critics: int,
+    num_quantiles: int | None = None,
 ) -> None:
     """Check that an actor and critics of the user's have the methods that algorithms call, and run.
 
@@ -120,21 +129,26 @@ def check_own_heads(
     Args:
         owner: name of the algorithm, for messages.
         heads: what `build_actor` and `build_critics` returned, if they are the user's, by "actor" and "critics", and
-            the numbers in their summaries. The check runs copies, in eval mode. Networks of offpcc are not tried.
+            the numbers in their summaries. The check runs copies, in eval mode. Networks of offpcc are not tried, but
+            for the quantiles.
         action_dim: numbers in an action.
         num_critics: N.
+        num_quantiles: K, where the algorithm asks critics for quantiles (N, B, T, K); None where it does not.
 
     Raises:
         UserError: a method is missing, raises an exception, or returns something else.
     """
     for name, (head, dim) in heads.items():
-        if head is None or type(head).__module__.startswith("offpcc."):
+        if head is None:
             continue
-        if name == "actor":
+        is_own = not type(head).__module__.startswith("offpcc.")
+        given = (1, 2, 2, dim), (2, 2, action_dim)
+        if name == "actor" and is_own:
             _check_head(owner, "build_actor", head, "choose", (2, 2, dim), None, (2, 2, action_dim))
-        else:
-            given = (1, 2, 2, dim), (2, 2, action_dim)
+        if name == "critics" and is_own:
             _check_head(owner, "build_critics", head, "forward", *given, (num_critics, 2, 2, 1))
+        if name == "critics" and num_quantiles is not None:
+            _check_head(owner, "build_critics", head, "quantiles", *given, (num_critics, 2, 2, num_quantiles))
 
 
 def _check_head(
@@ -148,7 +162,7 @@ def _check_head(
 ) -> None:
     """Call a method of a head with a summary and an action, or no noise, and compare the shape of the result."""
     name = type(head).__name__
-    kinds = "SquashedGaussianActor or DeterministicActor" if call == "choose" else "Critics"
+    kinds = KINDS[call]
     if not callable(getattr(head, call, None)):
         raise UserError(
             f"{owner}.{method} returned {name}, which has no method {call}; inherit from {kinds} of offpcc.networks, "

@@ -10,10 +10,20 @@ from gymnasium import spaces
 from torch import nn
 
 import offpcc
-from offpcc.algorithms import BC, BCQ, SAC
+from offpcc.algorithms import BC, BCQ, SAC, TQC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config.registry import configurable
-from offpcc.networks import Cell, Convolutional, DeterministicActor, Encoder, Identity, Recurrent, check_encoder
+from offpcc.networks import (
+    Cell,
+    Convolutional,
+    Critics,
+    DeterministicActor,
+    Encoder,
+    Identity,
+    QuantileCritics,
+    Recurrent,
+    check_encoder,
+)
 from offpcc.networks.cells import CELLS
 from offpcc.networks.encoders import InputShape, PassThrough
 from offpcc.networks.testing import check_own_encoders
@@ -543,6 +553,21 @@ def test_actors_and_critics_are_tried_when_they_are_built(build, words):
 
     with pytest.raises(UserError, match=words):
         Own(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32))
+
+
+@pytest.mark.parametrize("build, words", [
+    (lambda *sizes: Critics(*sizes), "Own.build_critics returned Critics, which has no method quantiles; inherit from "
+        "QuantileCritics of"),
+    (lambda *sizes: QuantileCritics(*sizes, 3), r"QuantileCritics.quantiles of Own.build_critics returned a value of "
+        r"shape \(5, 2, 2, 3\) .*, but \(5, 2, 2, 4\) is needed"),
+])  # fmt: skip
+def test_critics_of_quantiles_are_tried_when_they_are_built(build, words):
+    class Own(TQC):
+        def build_critics(self, num, summary_dim, hidden_dims):
+            return build(num, summary_dim, self.action_dim, hidden_dims)
+
+    with pytest.raises(UserError, match=words):
+        Own(spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32), num_quantiles=4)
 
 
 class Moved(DeterministicActor):
