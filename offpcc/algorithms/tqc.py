@@ -32,7 +32,7 @@ class TQC(SAC):
         observation_space: see `ActorCritic`.
         action_space: see `ActorCritic`.
         num_quantiles: M, the number of quantiles of each critic.
-        top_quantiles_to_drop: d, how many of the M target quantiles per critic are left out, the largest of all
+        top_quantiles_to_drop: how many of the M target quantiles per critic are left out (d), the largest of all
             critics' together. More of them make the critics more pessimistic.
         kwargs: see `SAC` and `ActorCritic`.
 
