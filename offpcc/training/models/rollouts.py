@@ -362,7 +362,7 @@ class ImaginedEpisodes:
         position = first_position(self.data, self.actor, starts)
         given = self.length, self.generator, self.pessimism, self.deterministic
         log, _ = play_rollouts(self.model, self.actor, position, *given)
-        bounded = np.zeros((num, self.length), bool)
+        bounded = np.zeros((num, int(log.lengths.max())), bool)
         for at, step, *_, is_bounded in log.steps:
             bounded[at, step] = is_bounded
         table = log.rollouts(rows, rollout_starts, rollout_starts).rows

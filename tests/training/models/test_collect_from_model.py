@@ -107,6 +107,13 @@ def test_rollouts_that_are_cut_before_their_first_step_are_counted(model, monkey
     assert 0.4 < imagination.num_left_out / (2_000 + imagination.num_left_out) < 0.6
 
 
+def test_a_large_limit_of_steps_takes_no_memory(model, monkeypatch):
+    known = model.facts["uncertainty"]["epistemic"]["0.5"]
+    monkeypatch.setattr(model, "facts", {"uncertainty": {"epistemic": {"1": known}}})
+    _, episodes = imagine(model, length=10**13, total=300)
+    assert sum(len(episode.rewards) for episode in episodes) == 300
+
+
 def test_a_model_that_knows_nothing_of_the_actors_actions_is_refused(model, monkeypatch):
     monkeypatch.setattr(model, "facts", {"uncertainty": {"epistemic": {"1": 0.0}}})
     with pytest.raises(Exception, match=r"from each of 5,120 recorded observations.*closer to the data"):
