@@ -109,6 +109,11 @@ class QuantileCritics(Critics):
         """Return Q values; see `Critics.forward_frozen`."""
         return super().forward_frozen(summary, action, num).mean(-1, keepdim=True)
 
+    def with_action_gradients(self, summary: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Return Q values and their gradients; see `Critics.with_action_gradients`."""
+        quantiles, gradients = super().with_action_gradients(summary, action)
+        return quantiles.mean(-1, keepdim=True), gradients / quantiles.shape[-1]
+
     def quantiles(self, summary: Tensor, action: Tensor, members: Tensor | None = None) -> Tensor:
         """Return the quantiles (N, B, T, K); see `Critics.forward` for the arguments."""
         return super().forward(summary, action, members)

@@ -10,7 +10,7 @@ from test_contract import CASES, Case, act_along, assert_equal, parameters
 from offpcc.algorithms import DDPG, IQL, RLPD, SAC, TD3
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config import loading
-from offpcc.networks import Critics, Residual
+from offpcc.networks import Critics, QuantileCritics, Residual
 from offpcc.networks.layers import EnsembleLinear, HiddenLayers, ResidualBlock, head
 from offpcc.training.build import build as build_experiment
 from offpcc.utils.errors import UserError
@@ -78,6 +78,20 @@ def test_residual_critics_are_their_equations_whichever_way_they_are_asked():
     torch.testing.assert_close(of_actions.sum(0), expected, rtol=1e-10, atol=1e-12)
     second = torch.autograd.grad(of_actions.square().sum(), critics.net[0].weight)[0]
     assert second.abs().max() > 1e-3, "EDAC's loss has second derivatives"
+
+
+def test_a_value_is_the_mean_of_the_quantiles_whichever_way_critics_are_asked():
+    critics = QuantileCritics(3, 4, 2, (8,), 5).double()
+    summary, action = torch.randn(3, 6, 2, 4).double(), torch.randn(6, 2, 2, dtype=torch.float64, requires_grad=True)
+    q = critics.quantiles(summary, action).mean(-1, keepdim=True)
+    values, gradients = critics.with_action_gradients(summary, action)
+    frozen, members = critics.forward_frozen(summary, action), torch.tensor([2, 0])
+    for found in (critics(summary, action), frozen, values):
+        torch.testing.assert_close(found, q, rtol=1e-12, atol=0)
+    torch.testing.assert_close(critics(summary, action, members), q[members], rtol=1e-12, atol=0)
+    expected = torch.autograd.grad(q.sum(), action)[0]
+    for found in (gradients.sum(0), torch.autograd.grad(frozen.sum(), action)[0]):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
 
 
 # Algorithms -----------------------------------------------------------------------------------------------------
