@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
   evidence-online evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories \
   evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid evidence-pong \
   evidence-pong-expert gallery docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories \
-  bench-large clean
+  bench-large quantile-critics clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -36,7 +36,7 @@ help:
 	@echo "make evidence-sb3   SAC and TD3 beside stable-baselines3 on three tasks, a day"
 	@echo "make evidence-memories   one memory beside another, hours; some by make evidence-memories MEMORIES='lstm mingru'"
 	@echo "make evidence-evaluation   values of policies from recorded data beside their returns, minutes"
-	@echo "make evidence-heads   SAC with residual heads beside MLPs, hours"
+	@echo "make evidence-heads   SAC with residual heads beside MLPs, and TQC, hours"
 	@echo "make evidence-critics   critics that see the state beside those that do not, hours"
 	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
 	@echo "make evidence-discrete   discrete actions on a small task that hides velocities, and beside d3rlpy and Tianshou, an hour"
@@ -364,7 +364,11 @@ $(EVALUATIONS): $(VENV)/installed
 HEAD_TASKS := pendulum-p-v0+rsac+pendulum $(foreach env,hopper-mujoco-v0 dmc-cartpole-swingup-v0,$(env)+sac+locomotion)
 EVIDENCE_HEADS := $(foreach heads,plain residual,$(addsuffix +$(heads),$(HEAD_TASKS)))
 
-evidence-heads: $(EVIDENCE_HEADS)
+evidence-heads: $(EVIDENCE_HEADS) quantile-critics
+
+quantile-critics: $(VENV)/installed
+	$(RUN) offpcc/launch.py --env hopper-mujoco-v0 --algo tqc --config evidence/locomotion.gin --run_id 1 2 3 \
+	  --gin "TQC.top_quantiles_to_drop=5" --threads 1 --results results/evidence/tqc --no_video --resume
 
 # Critics that see a state beside those that do not, each in a folder of its own: environment, algorithm, config, inputs.
 CRITIC_TASKS := $(foreach algo,rsac rtd3,pendulum-p-v0+$(algo)+pendulum corridor-30-v0+$(algo)+corridor hopper-bullet-p-v0+$(algo)+hopper)

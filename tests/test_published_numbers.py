@@ -119,6 +119,27 @@ def test_heads():
         assert (last, ids, whole) == (spread(found), each_id(found), spread(means)), (env, heads)
 
 
+def test_quantile_critics():
+    header = ("environment", "algorithm", "last test", "each id", "mean of all 10 tests", "minutes of training")
+    for env, algo, last, ids, whole, _ in rows_of(*header):
+        name = algo.strip("`")
+        folder = f"published_tqc/{env}/tqc" if name == "tqc" else f"published_heads/plain/{env}/sac"
+        found, means = last_tests(folder), [np.mean(tests) for tests in returns(folder)]
+        assert (last, ids, whole) == (spread(found), each_id(found), spread(means)), (env, algo)
+
+
+def test_pong():
+    for steps, algo, weight, _, last, best in rows_of(
+        "steps", "algorithm", "weight of CQL's term", "Tianshou", "offpcc, last test", "best test"
+    ):
+        name, number = algo.strip("`"), steps.replace(",", "")
+        part = "" if weight in ("", "10") else f"-weight-{weight}"
+        online = name == "cqrdqn"
+        folder = "PongNoFrameskip-v4/cqrdqn" if online else f"{number}{part}/PongNoFrameskip-v4_from_expert/{name}"
+        [tests] = returns(f"published_pong/{folder}")
+        assert (last, best) == (f"{tests[-1]:.1f}", f"{max(tests):.1f}"), (steps, algo)
+
+
 def test_critics():
     header = ("environment", "algorithm", "the critics see", "steps to the level, each id", "last test")
     for env, algo, seen, _, last in rows_of(*header):

@@ -8,6 +8,7 @@ Differs from the authors' code:
 - Critics' losses are summed and not averaged. With Adam, this is the same but for its epsilon.
 - The actor's loss has the critics after their step of this update, as in SAC and in sb3-contrib. The code computes it
   before the step.
+- The first steps act at random, as many as `train.update_after`. The code acts by its policy from the start.
 """
 
 from typing import Any
