@@ -132,10 +132,10 @@ def test_pong():
     for steps, algo, weight, _, last, best in rows_of(
         "steps", "algorithm", "weight of CQL's term", "Tianshou", "offpcc, last test", "best test"
     ):
-        name, number = algo.strip("`"), steps.replace(",", "")
-        part = "" if weight in ("", "10") else f"-weight-{weight}"
-        online = name == "cqrdqn"
-        folder = "PongNoFrameskip-v4/cqrdqn" if online else f"{number}{part}/PongNoFrameskip-v4_from_expert/{name}"
+        name, number = algo.strip("`"), written(steps)
+        folder = f"{number}-weight-{weight}" if weight not in ("", "10") else number
+        folder += f"/PongNoFrameskip-v4_from_expert/{name}"
+        folder = "PongNoFrameskip-v4/cqrdqn" if name == "cqrdqn" else folder
         [tests] = returns(f"published_pong/{folder}")
         assert (last, best) == (f"{tests[-1]:.1f}", f"{max(tests):.1f}"), (steps, algo)
 
