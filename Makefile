@@ -41,6 +41,7 @@ help:
 	@echo "make evidence-models   agents that learn in a model, online and from recorded data, beside others, hours"
 	@echo "make evidence-discrete   discrete actions on a small task that hides velocities, and beside d3rlpy and Tianshou, an hour"
 	@echo "make evidence-grid, evidence-pong   memory in a grid, and Tianshou's table of Pong, many hours"
+	@echo "make evidence-pong-expert   train again the expert that evidence-pong takes from results/, two hours"
 	@echo "make gallery    draw one frame of each family of environments, as the README shows them"
 	@echo "make docs       write the generated parts of the pages and build the site into site/"
 	@echo "make links      follow the links of the pages that lead to other sites, and list those that fail"
