@@ -103,6 +103,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("DiscreteBC.beta", "", "d3rlpy's penalty of large logits has no counterpart"),
     ("is_double", "DQN.double"),
     ("TQC.n_quantiles", "TQC.num_quantiles"),
+    ("SAC.n_quantiles", "TQC.num_quantiles", "TQC is SAC with quantiles"),
     ("n_quantiles", "QRDQN.num_quantiles"),
     ("top_quantiles_to_drop_per_net", "TQC.top_quantiles_to_drop"),
     ("use_sde optimize_memory_usage", "", "offpcc has no counterpart"),

@@ -56,6 +56,9 @@ def test_each_option_leads_to_one_that_exists(name):
     ("binding", "told"),
     [
         ("SAC.learning_rate=1e-3", "in offpcc that is SAC.lr"),
+        ("RecurrentSAC.n_quantiles=5", "in offpcc that is TQC.num_quantiles"),
+        ("RecurrentTQC.n_quantiles=5", "in offpcc that is RecurrentTQC.num_quantiles"),
+        ("QRDQN.n_quantiles=5", "in offpcc that is QRDQN.num_quantiles"),
         ("RecurrentSAC.tau=0.005", "in offpcc that is RecurrentSAC.polyak (polyak = 1 - tau"),
         ("SAC.total_timesteps=10", "train.num_epochs and train.num_steps_per_epoch (the product"),
         ("SAC.buffer_size=10", "ReplayBuffer.capacity and RecurrentReplayBuffer.capacity (the second"),
