@@ -108,7 +108,7 @@ class Experiment:
     def __repr__(self) -> str:
         return (
             f"<learner {self.title}: {type(self.algorithm).__name__} with {self.num_parameters:,} parameters on "
-            f"{self.algorithm.device}, {self.loop.epoch:,} epochs trained>"
+            f"{self.algorithm.device}, {counted(self.loop.epoch, 'epoch')} trained>"
         )
 
     @property

@@ -929,10 +929,10 @@ def test_training_without_a_length_keeps_that_of_the_last_call(capsys):
 def test_a_learner_is_shown_in_one_line():
     learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
     actor, critic = 4 * 4 + 2 * 5, 4 * 5 + 5
-    assert (
-        repr(learner)
-        == f"<learner pendulum-v0 sac: SAC with {actor + 2 * critic + 1} parameters on cpu, 0 epochs trained>"
-    )
+    shown = f"<learner pendulum-v0 sac: SAC with {actor + 2 * critic + 1} parameters on cpu, "
+    assert repr(learner) == f"{shown}0 epochs trained>"
+    learner.loop.epoch = 1
+    assert repr(learner) == f"{shown}1 epoch trained>"
 
 
 def test_auto_chooses_a_device_that_is_there(tmp_path):
