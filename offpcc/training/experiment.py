@@ -31,6 +31,7 @@ from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.faults import EnvironmentFault
 from offpcc.envs.guard import opened
 from offpcc.training.callbacks import AnyCallback, Callback, as_callback, callback_columns
+from offpcc.training.diagnostics import Overestimation, Saturation
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
@@ -47,7 +48,6 @@ from offpcc.training.run_fns import (
     train,
     unused_train_parameters,
 )
-from offpcc.training.saturation import Saturation
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
 from offpcc.utils.files import writing_to
@@ -242,6 +242,8 @@ class Experiment:
         called = [*([self.imagination] if self.imagination else []), *self.callbacks, *callbacks]
         if isinstance(self.algorithm, ActorCritic):
             called.append(Saturation(self.algorithm, self.buffer))
+            if self.recording is not None and not self.is_online:
+                called.append(Overestimation(self.algorithm, self.recording.rows))
         parts = (self.algorithm, self.buffer, self.interaction, self.tests)
         _train(*parts, logger=logger, callbacks=called, loop=self.loop, folder=self.folder, **settings)
 

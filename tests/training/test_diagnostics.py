@@ -1,17 +1,17 @@
-"""A policy or a decoder that gives nearly nothing but the bounds is told of, once, and looking changes nothing."""
+"""Warnings of the training loop: saturated actions and overestimated values are told once; checks change nothing."""
 
 import numpy as np
 import pytest
 import torch
 
-from offpcc.algorithms import BC, BCQ, CQL, IQL, SAC, TD3
+from offpcc.algorithms import BC, BCQ, CQL, DQN, IQL, SAC, TD3
 from offpcc.algorithms.variants import RecurrentBC
 from offpcc.data import Dataset
 from offpcc.training.build import build
 from offpcc.training.callbacks import Run
+from offpcc.training.diagnostics import Overestimation, Saturation
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import Loop
-from offpcc.training.saturation import Saturation
 
 SIZES = {"hidden_dims": (8,)}
 
@@ -152,3 +152,99 @@ def test_training_tells(capsys):
     saturate(learner.algorithm)
     learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=2)
     assert capsys.readouterr().err.count("tanh is saturated") == 1
+
+
+# Overestimation -------------------------------------------------------------------------------------------------------
+
+
+def returns_of(rewards, ends, discount):
+    """The discounted returns from each step on, by their definition; an episode without an end repeats its reward."""
+    tail = 0.0 if ends else rewards[-1] / (1.0 - discount)
+    return [
+        sum(discount**k * reward for k, reward in enumerate(rewards[first:]))
+        + discount ** (len(rewards) - first) * tail
+        for first in range(len(rewards))
+    ]
+
+
+def lines_at(learner, q, capsys, epochs=2):
+    """What is told at the ends of epochs with this mean Q."""
+    run = Run(learner.algorithm, learner.buffer, None, None, Loop(epoch=3, rows=[{"update/q": q}]))
+    check = Overestimation(learner.algorithm, learner.recording.rows)
+    for _ in range(epochs):
+        check.on_epoch(run)
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "changed, seen",
+    [
+        ({}, lambda rewards: rewards),
+        ({"reward_scale": 2.0, "reward_shift": -0.3}, lambda rewards: 2.0 * rewards - 0.3),
+        ({"reward_scale": -1.0, "gamma": 0.5}, lambda rewards: -rewards),
+        ({"clip_rewards": True}, np.sign),
+    ],
+)
+def test_values_beyond_the_returns_of_the_recording_are_told_once(changed, seen, capsys):
+    rewards = np.random.default_rng(1).normal(size=50).astype(np.float32)
+    seen_states = np.arange(52, dtype=np.float32).repeat(2).reshape(52, 2)  # a last one of each episode
+    data = Dataset.from_arrays(
+        observations=np.delete(seen_states, (20, 51), 0),
+        next_observations=np.delete(seen_states, (0, 21), 0),
+        actions=np.zeros((50, 1), np.float32),
+        rewards=rewards,
+        terminations=np.arange(50) == 19,
+        truncations=np.arange(50) == 49,
+        action_range=(-1.0, 1.0),
+    )
+    learner = learner_of(TD3, data, **{"gamma": 0.9} | changed)
+    rewards, gamma = seen(rewards.astype(np.float64)), learner.algorithm.gamma
+    returns = [*returns_of(rewards[:20], True, gamma), *returns_of(rewards[20:], False, gamma)]
+    limit = 2.0 * max(returns) - min(returns)
+    assert lines_at(learner, limit - 1e-3, capsys) == []
+    (line,) = lines_at(learner, limit + 1e-3, capsys)
+    assert f"after epoch 3, the mean Q of TD3 is {limit + 1e-3:.3g}" in line
+    assert f"between {min(returns):.3g} and {max(returns):.3g}" in line and "iql, td3_bc" in line and "TD3.lr" in line
+
+
+def test_values_that_no_recording_limits_are_not_looked_at(capsys):
+    assert lines_at(learner_of(TD3, gamma=1.0), 1e9, capsys) == [], "returns may be infinite"
+    assert lines_at(learner_of(BC), None, capsys) == [], "no critic"
+    assert len(lines_at(learner_of(TD3), 1e9, capsys)) == 1
+
+
+def overestimate(algorithm):
+    """Have the critics give large values alone."""
+    with torch.no_grad():
+        for critics in (algorithm.critics, algorithm.target_critics):
+            critics.net[-1].bias.fill_(1e6)
+
+
+def test_training_from_recorded_data_tells_of_overestimation(capsys):
+    for is_over in (True, False):
+        learner = learner_of(TD3)
+        if is_over:
+            overestimate(learner.algorithm)
+        learner.train(Loggers([]), num_epochs=2, num_steps_per_epoch=2)
+        assert capsys.readouterr().err.count("Q is overestimated") == is_over
+        assert (learner.loop.rows[0]["update/q"] > 1e4) == is_over
+
+
+def test_discrete_actions_have_other_proposals(capsys):
+    data = Dataset.from_arrays(
+        observations=np.zeros((20, 4), np.float32),
+        actions=np.arange(20) % 2,
+        rewards=np.ones(20, np.float32),
+        terminations=np.arange(20) % 10 == 9,
+    )
+    learner = build("cartpole-v0", "dqn", dataset=data, algorithm=SIZES)
+    assert isinstance(learner.algorithm, DQN)
+    (line,) = lines_at(learner, 1e3, capsys)
+    assert "(dbcq, dbc)" in line and "lower DQN.lr" in line
+
+
+def test_an_online_run_is_not_looked_at(capsys):
+    learner = build("pendulum-v0", "td3", algorithm=SIZES)
+    overestimate(learner.algorithm)
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=300, update_after=200, num_test_episodes_per_epoch=0)
+    assert learner.loop.rows[0]["update/q"] > 1e4 and "overestimated" not in capsys.readouterr().err
