@@ -18,7 +18,7 @@ NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
 FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the actions in the batch
 
 
-class Diagnosis(Callback):
+class Warner(Callback):
     """Checks the run at each epoch's end until it has warned. If the check fails, the run continues."""
 
     checked: ClassVar[str]
@@ -40,7 +40,7 @@ class Diagnosis(Callback):
         raise NotImplementedError
 
 
-class Saturation(Diagnosis):
+class Saturation(Warner):
     """Checks whether the tanh outputs that actions are made of are saturated.
 
     It previews the next batch, so the results of a run do not depend on it.
@@ -90,7 +90,7 @@ class Saturation(Diagnosis):
         return batch
 
 
-class Overestimation(Diagnosis):
+class Overestimation(Warner):
     """Checks whether the critics' mean value exceeds what the recorded rewards make plausible.
 
     The limit is the largest discounted return of the recording, and above it the difference of the largest and the
