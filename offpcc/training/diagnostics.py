@@ -73,9 +73,9 @@ class Saturation(Warner):
         if self.algorithm.normalization is None and has_vectors(self.algorithm.observation_shape):
             remedies.insert(0, f'normalise observations (--gin "{name}.normalize_observations=True")')
         return (
-            f"after epoch {run.loop.epoch:,}, {made:.1%} of {name}'s outputs of tanh lie beyond +/- {AT_BOUND}, but only "
-            f"{recorded:.1%} of the actions that it learns from: tanh is saturated and passes hardly any gradient, so "
-            f"the agent may stop learning; in a new run, {' or '.join(remedies)}"
+            f"after epoch {run.loop.epoch:,}, {made:.1%} of {name}'s outputs of tanh lie beyond +/- {AT_BOUND}, but "
+            f"only {recorded:.1%} of the actions that it learns from: tanh is saturated and passes hardly any "
+            f"gradient, so the agent may stop learning; in a new run, {' or '.join(remedies)}"
         )
 
     def _peek(self) -> Batch | None:
