@@ -129,13 +129,12 @@ class Overestimation(Warner):
     def _smallest_and_largest(self) -> tuple[float, float]:
         """Return the smallest and the largest discounted return from any step on, of rewards as in targets."""
         algorithm, rows = self.algorithm, self.rows
-        rewards = rows.rewards[:, 0].astype(np.float64)
-        if algorithm.clip_rewards:
-            rewards = np.sign(rewards)
-        rewards = algorithm.reward_scale * rewards + algorithm.reward_shift
         low, high = np.inf, -np.inf
-        for start, stop in zip(rows.starts.tolist(), rows.stops.tolist(), strict=True):  # the last row has no reward
+        for start, stop in zip(rows.starts.tolist(), rows.stops.tolist(), strict=True):
+            rewards = rows.rewards[start : stop - 1, 0].astype(np.float64)  # the last row has only an observation
+            rewards = np.sign(rewards) if algorithm.clip_rewards else rewards
+            rewards = algorithm.reward_scale * rewards + algorithm.reward_shift
             is_terminated = bool(rows.terminations[stop - 2, 0])
-            returns = returns_to_go(rewards[start : stop - 1], is_terminated, algorithm.gamma)[:, 0]
+            returns = returns_to_go(rewards, is_terminated, algorithm.gamma)[:, 0]
             low, high = min(low, float(returns.min())), max(high, float(returns.max()))
         return low, high
