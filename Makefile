@@ -159,15 +159,14 @@ OFFLINE_OTHERS := $(foreach algo,$(FIVE),Hopper-v4+hopper-opolo-expert+$(algo)+e
   HalfCheetah-v4+halfcheetah-opolo-medium+$(algo)+evidence/offline/$(algo) \
   Walker2d-v4+walker2d-opolo-medium+$(algo)+evidence/offline/$(algo))
 OFFLINE := $(OFFLINE_PENDULUM) $(OFFLINE_HOPPER) $(OFFLINE_OTHERS)
-# The same with the other choice of normalisation, in folders of their own. TD3+BC normalises by its config, the others do not.
+# The same with raw and with normalised observations, in folders of their own: 5,000 updates of three ids, and 20,000 of one.
 CLASS_bc := BC
 CLASS_td3_bc := TD3BC
 CLASS_iql := IQL
 CLASS_bcq := BCQ
 CLASS_cql := CQL
-OFFLINE_RAW := $(addprefix raw+,$(filter %+td3_bc+evidence/offline/td3_bc,$(OFFLINE_OTHERS)))
-OFFLINE_NORMALIZED := $(addprefix normalized+,$(foreach algo,bc iql bcq,$(filter %+$(algo)+evidence/offline/$(algo),$(OFFLINE_OTHERS))) \
-  HalfCheetah-v4+halfcheetah-opolo-medium+cql+evidence/offline/cql)
+OFFLINE_NORMALIZATION := $(foreach kind,raw normalized normalized_20000,$(addprefix $(kind)+,\
+  $(filter-out %+cql+evidence/offline/cql,$(OFFLINE_OTHERS)) Hopper-v4+hopper-opolo-expert+cql+evidence/offline/cql))
 
 $(DATA)/pendulum_replay.hdf5: | $(VENV)/installed
 	$(RUN) offpcc/launch.py --env pendulum-v0 --algo sac --config evidence/pendulum.gin --run_id 1 \
@@ -213,7 +212,7 @@ RETURNS_ANT := $(addprefix returns-ant+,all best asked)
 RETURNS_ANT_best := --gin "dataset.best_fraction = 0.3"
 RETURNS_ANT_asked := --gin "make.wrappers = [@ReturnToGo]" "ReturnToGo.target_return = 5600"
 
-evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_RAW) $(OFFLINE_NORMALIZED) $(RETURNS) $(RETURNS_ANT)
+evidence-offline: $(OFFLINE) $(OFFLINE_HIDDEN) $(OFFLINE_NORMALIZATION) $(RETURNS) $(RETURNS_ANT)
 
 $(RETURNS): $(VENV)/installed $(DATA)/pendulum_replay.hdf5
 	$(RUN) offpcc/launch.py --env pendulum-p-v0 --algo $(word 2,$(subst +, ,$@)) $(RETURNS_$(word 3,$(subst +, ,$@))) \
@@ -236,11 +235,12 @@ $(OFFLINE_HIDDEN): $(VENV)/installed $(HOPPER_EXPERT)
 	$(RUN) offpcc/launch.py --env hopper-mujoco-p-v0 --algo $(word 2,$(subst +, ,$@)) --config evidence/offline/hopper_hidden.gin \
 	  --dataset $(HOPPER_EXPERT) --run_id 1 2 --threads 1 --results results/evidence --no_video --resume
 
-$(OFFLINE_RAW) $(OFFLINE_NORMALIZED): $(VENV)/installed
+$(OFFLINE_NORMALIZATION): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 4,$(subst +, ,$@)) --config $(word 5,$(subst +, ,$@)).gin \
 	  --gin "$(CLASS_$(word 4,$(subst +, ,$@))).normalize_observations=$(if $(filter raw+%,$@),False,True)" \
-	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 \
-	  --results results/evidence/$(word 1,$(subst +, ,$@)) --no_video --resume
+	  "train.num_epochs=$(if $(filter normalized_20000+%,$@),4,1)" \
+	  --dataset $(OFFPCC_DATASETS)/$(word 3,$(subst +, ,$@)).hdf5 --run_id $(if $(filter normalized_20000+%,$@),1,1 2 3) \
+	  --threads 1 --results results/evidence/$(word 1,$(subst +, ,$@)) --no_video --resume
 
 # Going on in the environment after recorded data: environment, data, algorithm, config, environment steps.
 TO_ONLINE := evidence/offline_to_online
