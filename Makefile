@@ -360,7 +360,8 @@ evidence-evaluation: $(EVALUATIONS)
 
 $(EVALUATIONS): $(VENV)/installed
 	$(RUN) -m benchmarks.policy_evaluation $(subst +, ,$@) \
-	  results/published_policy_evaluation/$(firstword $(subst +, ,$@)).json
+	  results/evidence/policy_evaluation/$(firstword $(subst +, ,$@)).json
+
 # Residual heads beside MLPs with all else equal, each in a folder of its own: environment, algorithm, config, heads.
 HEAD_TASKS := pendulum-p-v0+rsac+pendulum $(foreach env,hopper-mujoco-v0 dmc-cartpole-swingup-v0,$(env)+sac+locomotion)
 EVIDENCE_HEADS := $(foreach heads,plain residual,$(addsuffix +$(heads),$(HEAD_TASKS)))

@@ -1,6 +1,6 @@
 """How well values from data rank policies: the policies of one training run, fitted Q evaluation, and played episodes.
 
-python -m benchmarks.policy_evaluation pendulum-v0 sac results/published_policy_evaluation/pendulum-v0.json
+python -m benchmarks.policy_evaluation pendulum-v0 sac results/evidence/policy_evaluation/pendulum-v0.json
 
 An agent is trained; the agent at the start and after every second epoch is one policy. A few of them, which explore,
 record the data. The value of each policy (its mode) from these data is compared with its discounted return.
