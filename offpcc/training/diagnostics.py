@@ -93,8 +93,9 @@ class Saturation(Warner):
 class Overestimation(Warner):
     """Checks whether the critics' mean value exceeds what the recorded rewards make plausible.
 
-    The limit is the largest discounted return of the recording, and above it the difference of the largest and the
-    smallest one. An episode without a termination goes on with its last reward (`returns_to_go`).
+    The limit is the largest discounted return of the recording plus the largest absolute one. An episode without a
+    termination goes on with its last reward (`returns_to_go`). Values of SAC may also have the entropy of the policy,
+    forever. Without rewards there is no limit.
 
     Args:
         algorithm: an agent that learns from recorded data.
@@ -110,13 +111,15 @@ class Overestimation(Warner):
 
     def warning(self, run: Run) -> str:
         """Return a warning if the mean of ``update/q`` in the epoch exceeds the limit."""
-        q = run.loop.rows[-1].get("update/q") if run.loop.rows else None
+        row = run.loop.rows[-1] if run.loop.rows else {}
+        q, alpha, entropy = (row.get(f"update/{name}") for name in ("q", "alpha", "entropy"))
         if q is None or self.algorithm.gamma == 1.0:  # without discount, a return that goes on is infinite
             return ""
         if self.returns is None:
             self.returns = self._smallest_and_largest()
         low, high = self.returns
-        if not q > 2.0 * high - low:
+        size, bonus = max(abs(low), abs(high)), max((alpha or 0.0) * (entropy or 0.0), 0.0)
+        if size == 0.0 or not q > high + size + bonus / (1.0 - self.algorithm.gamma):
             return ""
         name = type(self.algorithm).__name__
         choices = "dbcq, dbc" if self.algorithm.is_discrete else "iql, td3_bc"

@@ -167,9 +167,10 @@ def returns_of(rewards, ends, discount):
     ]
 
 
-def lines_at(learner, q, capsys, epochs=2):
+def lines_at(learner, q, capsys, epochs=2, **stats):
     """What is told at the ends of epochs with this mean Q."""
-    run = Run(learner.algorithm, learner.buffer, None, None, Loop(epoch=3, rows=[{"update/q": q}]))
+    row = {"update/q": q} | {f"update/{name}": value for name, value in stats.items()}
+    run = Run(learner.algorithm, learner.buffer, None, None, Loop(epoch=3, rows=[row]))
     check = Overestimation(learner.algorithm, learner.recording.rows)
     for _ in range(epochs):
         check.on_epoch(run)
@@ -200,16 +201,37 @@ def test_values_beyond_the_returns_of_the_recording_are_told_once(changed, seen,
     learner = learner_of(TD3, data, **{"gamma": 0.9} | changed)
     rewards, gamma = seen(rewards.astype(np.float64)), learner.algorithm.gamma
     returns = [*returns_of(rewards[:20], True, gamma), *returns_of(rewards[20:], False, gamma)]
-    limit = 2.0 * max(returns) - min(returns)
+    limit = max(returns) + max(map(abs, returns))
     assert lines_at(learner, limit - 1e-3, capsys) == []
     (line,) = lines_at(learner, limit + 1e-3, capsys)
     assert f"after epoch 3, the mean Q of TD3 is {limit + 1e-3:.3g}" in line
     assert f"between {min(returns):.3g} and {max(returns):.3g}" in line and "iql, td3_bc" in line and "TD3.lr" in line
 
 
+@pytest.mark.parametrize("entropy, bonus", [(3.0, 0.2 * 3.0 / 0.1), (-3.0, 0.0)])
+def test_values_of_sac_may_have_the_policys_entropy(entropy, bonus, capsys):
+    learner = learner_of(SAC, gamma=0.9)
+    check = Overestimation(learner.algorithm, learner.recording.rows)
+    low, high = check._smallest_and_largest()
+    limit = high + max(-low, high) + bonus
+    assert lines_at(learner, limit - 1e-3, capsys, alpha=0.2, entropy=entropy) == []
+    assert len(lines_at(learner, limit + 1e-3, capsys, alpha=0.2, entropy=entropy)) == 1
+
+
+def unrewarded():
+    return Dataset.from_arrays(
+        observations=np.arange(20.0).reshape(20, 1),
+        actions=np.zeros((20, 1)),
+        rewards=np.zeros(20),
+        terminations=np.arange(20) == 19,
+        action_range=(-1.0, 1.0),
+    )
+
+
 def test_values_that_no_recording_limits_are_not_looked_at(capsys):
     assert lines_at(learner_of(TD3, gamma=1.0), 1e9, capsys) == [], "returns may be infinite"
     assert lines_at(learner_of(BC), None, capsys) == [], "no critic"
+    assert lines_at(learner_of(TD3, unrewarded()), 1e9, capsys) == [], "no rewards"
     assert len(lines_at(learner_of(TD3), 1e9, capsys)) == 1
 
 
