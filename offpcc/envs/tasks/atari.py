@@ -58,7 +58,7 @@ class Atari(gym.Env[Array, Any]):
         full_action_space: Whether to have all 18 actions in each game.
         mode: The game's mode; None for its default.
         difficulty: The game's difficulty; None for its default.
-        max_num_frames_per_episode: Frames after which a game is truncated.
+        max_num_frames_per_episode: Frames after which a game is truncated; 0 for no limit.
         render_mode: None, "rgb_array" or "human".
 
     Raises:
@@ -88,9 +88,19 @@ class Atari(gym.Env[Array, Any]):
         import ale_py
         from ale_py import roms
 
-        for name, value, least in (("frame_skip", frame_skip, 1), ("noop_max", noop_max, 0), ("size", size, 1)):
+        for name, value, least in (
+            ("frame_skip", frame_skip, 1),
+            ("noop_max", noop_max, 0),
+            ("size", size, 1),
+            ("max_num_frames_per_episode", max_num_frames_per_episode, 0),
+        ):
             if not isinstance(value, int) or value < least:
                 raise UserError(f"make.kwargs has {name} = {value!r}; it has to be a whole number, {least} or more")
+        share = repeat_action_probability
+        if not isinstance(share, int | float) or not 0 <= share < 1:
+            raise UserError(
+                f"make.kwargs has repeat_action_probability = {share!r}; it has to be a number from 0 to below 1"
+            )
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._ale = ale = ale_py.ALEInterface()
         ale.setInt("random_seed", 0)  # of its sticky actions, which are off: `step` draws them

@@ -260,6 +260,11 @@ def test_what_gymnasium_takes_is_passed_on():
             (BREAKOUT, {"frame_stack": num}, f"frame_stack = {num!r}; it has to be a whole number from 1 to 1,000")
             for num in (0, True, 2.0)
         ),
+        (BREAKOUT, {"max_num_frames_per_episode": -1}, "max_num_frames_per_episode = -1; it has to be a whole number"),
+        *(
+            (BREAKOUT, {"repeat_action_probability": share}, f"= {share!r}; it has to be a number from 0 to below 1")
+            for share in (-0.1, 1, 25, float("nan"), "0.25", None)
+        ),
         (BREAKOUT, {"mode": 7}, "mode = 7; breakout has [0, 4, 8"),
         (BREAKOUT, {"obs_type": "ram"}, "no argument 'obs_type'; the known names are frame_stack, repeat_action_"),
         (BREAKOUT, {"frameskip": 2}, "no argument 'frameskip'; did you mean frame_skip"),
