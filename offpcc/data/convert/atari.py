@@ -276,7 +276,8 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
     except _OtherGameError as error:
         raise UserError(f"{files['action']}: {error}; is the recording from another game than {task}?") from None
     if not np.isfinite(rewards).all() or not np.isin(terminals, (0, 1)).all():
-        raise UserError(f"{files['reward']} or {files['terminal']}: a reward is not finite, or a terminal not 0 or 1")
+        both = f"{files['reward']} or {files['terminal']}"
+        raise UserError(f"{both}: a reward is not finite, or a terminal not 0 or 1; fetch both again")
     ends = terminals.astype(np.bool_)
     stops = np.flatnonzero(ends) + 1
     finished = int(stops[-1]) if len(stops) else 0  # number of steps in whole episodes

@@ -347,7 +347,7 @@ def test_shuffled_transitions_are_no_episodes(converted, tmp_path):
         ({"action": np.full(5, 6, np.int32)}, "there is the action 6"),
         ({"action": np.zeros((5, 2), np.int32)}, "not a number for each step"),
         ({"reward": np.array(["one"] * 5)}, "not a number for each step"),
-        ({"terminal": np.full(5, 2, np.uint8)}, "a terminal not 0 or 1"),
+        ({"terminal": np.full(5, 2, np.uint8)}, "a terminal not 0 or 1; fetch both again"),
         ({"observation": np.zeros((5, 80, 84), np.uint8)}, "not (steps, 84, 84) of bytes"),
         ({"terminal": np.zeros(1, np.uint8), "action": np.zeros(1, np.int32), "reward": np.zeros(1, np.float32),
           "observation": np.zeros((1, 84, 84), np.uint8)}, "it holds no transition"),
