@@ -49,6 +49,7 @@ from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers, shows_return_to_go
+from offpcc.envs.wrappers import raw_actions
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import unlike_scales
 from offpcc.utils.words import counted
@@ -402,7 +403,8 @@ def format_score(name: str, mean_return: float) -> str:
 def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: str) -> None:
     if env is not None and (fault := why_other_actions(data, env)):
         remedy = f"give data of {name_of(env)}, or name the environment of the recording by --env"
-        if data.discrete_actions and data.action_range is None:
+        takes_choices = isinstance(raw_actions(env), spaces.Discrete)
+        if data.discrete_actions and data.action_range is None and not takes_choices:
             remedy += "; if they are not choices, bind dataset.action_range (in Python: from_arrays(action_range=...))"
         raise UserError(f"{called} does not fit: {fault}; {remedy}")
 

@@ -168,6 +168,7 @@ def test_choices_that_begin_elsewhere_get_a_remedy():
     [
         (np.array([0.0, 1.0] * 20), "give actions.astype(int)"),
         (np.eye(2, dtype=np.float32)[[0, 1] * 20], "give actions.argmax(1)"),
+        (np.eye(2, dtype=np.int64)[[0, 1] * 20], "give actions.argmax(1)), but CartPole-v1 takes 1; give data of"),
         (np.linspace(-1.0, 1.0, 40), "it has continuous actions, but"),
     ],
 )
@@ -176,8 +177,9 @@ def test_choices_that_are_stored_as_numbers_get_a_remedy(actions, remedy):
     data = offpcc.Dataset.from_arrays(
         observations=np.ones((40, 4), np.float32), actions=actions, truncations=np.zeros(40, bool), **rest
     )
-    with pytest.raises(UserError, match=re.escape(remedy)):
+    with pytest.raises(UserError, match=re.escape(remedy)) as caught:
         offpcc.build("CartPole-v1", "dcql", dataset=data)
+    assert "action_range" not in str(caught.value)
 
 
 def test_stored_actions_are_those_that_were_pushed():

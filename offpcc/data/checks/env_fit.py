@@ -58,7 +58,8 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
     if recorded == wanted:
         return ""
-    return f"it has actions of {counted(recorded, 'number')}, but {name_of(env)} takes {wanted}"
+    hint = _as_choices(data.actions) if isinstance(space, spaces.Discrete) else ""
+    return f"it has actions of {counted(recorded, 'number')}{hint}, but {name_of(env)} takes {wanted}"
 
 
 def _as_choices(actions: Array) -> str:
