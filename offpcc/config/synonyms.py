@@ -416,6 +416,8 @@ ATTRIBUTES = {
     "offpcc.make_vec_env": 'environments={"num_envs": N} of a constructor, such as offpcc.SAC',
     "offpcc.MDPDataset": "offpcc.Dataset.from_arrays(observations=..., actions=..., ...)",
     **dict.fromkeys(_offpcc("PPO RecurrentPPO A2C TRPO"), "offpcc has no on-policy algorithm"),
+    **dict.fromkeys(_offpcc("C51 IQN FQF RAINBOW Rainbow"), "qrdqn also learns the distribution of returns"),
+    "offpcc.DRQN": "rdqn is DQN with a memory; r2d2 adds priorities over sequences and rescaled values",
     **{
         f"{name}Config": f"{name.replace('Plus', '')}(env, ...) builds a learner"
         for name in _offpcc("DDPG TD3 SAC BC BCQ CQL IQL AWAC CRR TD3PlusBC ReBRAC CalQL")

@@ -618,7 +618,15 @@ def test_an_environment_may_be_named_with_its_module(launch, tmp_path):
     assert code == 2 and "was trained in my_envs:mine-v0" in err and "add --import my_envs" in err
 
 
-@pytest.mark.parametrize(("name", "reason"), [("PPO", "no on-policy"), ("a2c", "no on-policy")])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("PPO", "no on-policy"),
+        ("a2c", "no on-policy"),
+        ("rainbow", "qrdqn also"),
+        ("drqn", "rdqn is DQN with a memory"),
+    ],
+)
 def test_an_algorithm_of_another_kind_is_refused_with_the_reason(launch, name, reason):
     code, _, err = launch("--env", "pendulum-v0", "--algo", name)
     assert code == 2 and reason in err and "did you mean" not in err
