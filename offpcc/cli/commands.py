@@ -594,7 +594,11 @@ def run_export(
     print(f"contract  {done.contract_file}")
     for kind in ("inputs", "outputs"):
         print(f"{kind:8}  " + ", ".join(f"{port['name']} {tuple(port['shape'])}" for port in done.contract[kind]))
-    print(f"checked   on random observations: actions in [-1, 1] differ by at most {done.difference:.1e}")
+    if done.contract["outputs"][0]["dtype"] == "int64":
+        told = f"actions differ by at most {done.difference:.0f}"
+    else:
+        told = f"actions in [-1, 1] differ by at most {done.difference:.1e}"
+    print(f"checked   on random observations: {told}")
     print(f"one step  {done.latency.exported:.0f} us, in offpcc {done.latency.actor:.0f} us (medians, one thread)")
     return 0
 

@@ -228,6 +228,16 @@ def test_the_command_reads_units(tmp_path, capfd):
         assert "units.json cannot be read" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("unwritten")
+@pytest.mark.parametrize(
+    ("algorithm", "told"), [("bc", "actions in [-1, 1] differ by at most "), ("dbc", "actions differ by at most 0\n")]
+)
+def test_the_command_says_what_actions_differ(tmp_path, capfd, algorithm, told):
+    agent_of(Wide, algorithm).save(tmp_path / "actor.pt")
+    assert main(["export", str(tmp_path / "actor.pt"), "--out", str(tmp_path / "a.pt2")]) == 0
+    assert told in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(("beside", "steps", "is_written"), [(5e-5, 1, True), (5e-5, 5, False), (2e-4, 1, False)])
 def test_single_steps_may_differ_by_rounding(beside, steps, is_written):
     agent = agent_of("pendulum-p-v0", "sac")
