@@ -55,4 +55,5 @@ def settings(file, algorithm):
 def test_memory_keeps_the_settings_of_each_algorithm_on_atari(name):
     own = settings(f"discrete/atari_{name}.gin", name)
     assert name != "dcql" or own["double"], "in Tianshou's CQL, the Q network chooses the target's next action"
+    assert name != "dcql" or own["layer_norm"], "without it, CQL does not learn from Pong's recording"
     assert own == settings("discrete/atari_data_memory.gin", name) and "lr" in own
