@@ -354,6 +354,10 @@ def _actions(
             lacking = int((shares == 0).sum())
             return [*found, Finding("actions", NOTE, f"the data lack {lacking:,} of them: {text}", remedy)]
         return found or [Finding("actions", OK, text)]
+    is_positive = action_bounds is None and data.actions.min() >= 0.0  # choices are; bang-bang actions are not
+    if is_positive and (choices := env_fit.as_choices(data.actions)):
+        text, remedy = choices
+        found.append(Finding("actions", NOTE, f"numbers, {text}", f"{remedy} if they are"))
     if text := _constant(spreads, "number"):
         remedy = "an agent cannot learn what they do; remove them from the action"
         found.append(Finding("actions", WARNING, text, remedy))

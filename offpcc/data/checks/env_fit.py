@@ -46,7 +46,7 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     """Return why the recorded actions are not those of the environment, or ""."""
     space = raw_actions(env)
     if isinstance(space, spaces.Discrete):
-        is_other, kind = not data.discrete_actions, f"continuous actions{_as_choices(data.actions)}"
+        is_other, kind = not data.discrete_actions, f"continuous actions{_hint(data.actions)}"
     else:
         is_other, kind = data.discrete_actions, "discrete actions"
     if isinstance(space, spaces.Discrete) and data.discrete_actions and data.action_range is not None:
@@ -58,18 +58,23 @@ def why_other_actions(data: Dataset, env: gymnasium.Env[Any, Any]) -> str:
     recorded, wanted = data.actions.shape[1], math.prod(space.shape or (1,))
     if recorded == wanted:
         return ""
-    hint = _as_choices(data.actions) if isinstance(space, spaces.Discrete) else ""
+    hint = _hint(data.actions) if isinstance(space, spaces.Discrete) else ""
     return f"it has actions of {counted(recorded, 'number')}{hint}, but {name_of(env)} takes {wanted}"
 
 
-def _as_choices(actions: Array) -> str:
-    """Return how actions (N, A) of numbers become discrete ones, or ""."""
+def as_choices(actions: Array) -> tuple[str, str] | None:
+    """Return what actions (N, A) of numbers look like, and how they become discrete ones; None if they do not."""
     part = actions[:STEPS]
     if part.shape[1] == 1 and (part == np.round(part)).all():
-        return " (whole ones, so they seem to be choices: give actions.astype(int))"
+        return "whole ones, so they seem to be choices", "give actions.astype(int)"
     if part.shape[1] > 1 and ((part == 0) | (part == 1)).all() and (part.sum(1) == 1).all():
-        return " (one-hot, so they seem to be choices: give actions.argmax(1))"
-    return ""
+        return "one-hot, so they seem to be choices", "give actions.argmax(1)"
+    return None
+
+
+def _hint(actions: Array) -> str:
+    found = as_choices(actions)
+    return f" ({': '.join(found)})" if found else ""
 
 
 def without_channels(data: Dataset) -> list[Notice]:

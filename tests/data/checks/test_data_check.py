@@ -248,6 +248,14 @@ def choices(given):
     given["actions"] = (given["actions"] > -0.5).astype(np.int64)
 
 
+def choices_as_floats(given):
+    given["actions"] = (given["actions"] > 0.1).astype(np.float32)
+
+
+def choices_as_one_hot_floats(given):
+    given["actions"] = np.eye(3, dtype=np.float32)[np.digitize(given["actions"][:, 0], (-0.3, 0.3))]
+
+
 def whole_numbers(given):
     given["actions"] = np.round(given["actions"] * 2.0**40).astype(np.int64)
 
@@ -294,6 +302,8 @@ PLANTED = {
     stuck_action: [("actions", WARNING, ["1 of 2 numbers never changes (1)"])],
     bang_bang: [("actions", NOTE, ["100.0% of them at a bound"])],
     choices: [("actions", NOTE, ["whole numbers"])],
+    choices_as_floats: [("actions", NOTE, ["numbers, whole ones, so they seem to be choices"])],
+    choices_as_one_hot_floats: [("actions", NOTE, ["numbers, one-hot, so they seem to be choices"])],
     whole_numbers: [("actions", WARNING, ["whole numbers from -", "choices"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
     too_short: [("size", WARNING, ["fewer than a batch of 256"])],
