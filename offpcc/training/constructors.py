@@ -174,6 +174,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
+    from offpcc.algorithms.variants import TABLE
     from offpcc.config.bindings import settable
     from offpcc.data import Dataset
     from offpcc.networks import Recurrent
@@ -191,10 +192,14 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
         if isinstance(env, Dataset) or any(isinstance(one, Dataset) for one in others):
             raise UserError(f'{name} takes data by keyword, as in offpcc.{name}("ENV", dataset=data)')
         if others or (isinstance(env, str) and env.endswith("Policy")):
+            task = "cartpole-v0" if cls.is_discrete else "pendulum-v0"
+            kinds = ((None, False, "sees vectors"), (None, True, "sees images"), ("separate", False, "has a memory"))
+            kin = {one[1:]: short.upper() for short, one in TABLE.items()}
+            own = [(kin.get((entry.algorithm, *kind)), what) for *kind, what in kinds]
+            choices = ", ".join(f"offpcc.{one} {what}" for one, what in own if one)
             raise UserError(
-                f'{name} takes the environment, and all other arguments by keyword, as in offpcc.{name}("pendulum-v0", '
-                f"lr=3e-4). There is no policy to choose: offpcc.SAC sees vectors, offpcc.CSAC images; offpcc.RSAC has "
-                f"a memory"
+                f'{name} takes the environment, and all other arguments by keyword, as in offpcc.{name}("{task}", '
+                f"lr=3e-4). There is no policy to choose: {choices}"
             )
         arguments = {key: value for key, value in given.items() if key not in options}
         for key in arguments.keys() - known - of_memory:

@@ -1159,8 +1159,12 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
         (lambda: offpcc.load("saved.pt", wrappers=[]), r'is make=\{"wrappers": ...\} where the learner is built$'),
         (lambda: offpcc.RunSpec.make("pendulum-v0", "sac", wrappers=[]), r'is make=\{"wrappers": ...\}$'),
         (lambda: offpcc.build("pendulum-v0", "sac", lr=1.0), r'in offpcc that is algorithm=\{"lr": ...\}$'),
-        (lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"), r"SAC takes the environment.*offpcc.CSAC images"),
-        (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC images"),
+        (
+            lambda: offpcc.SAC("MlpPolicy", "pendulum-v0"),
+            r"SAC takes the environment.*offpcc.SAC sees vectors, offpcc.CSAC sees images, offpcc.RSAC has a memory",
+        ),
+        (lambda: offpcc.SAC("MlpPolicy"), r"SAC takes the environment.*offpcc.CSAC sees images"),
+        (lambda: offpcc.DQN("MlpPolicy"), r'offpcc.DQN\("cartpole-v0", .*offpcc.CDQN sees images, offpcc.RDQN has'),
         (
             lambda: offpcc.evaluate(None, "pendulum-v0", n_eval_episodes=5),
             "evaluate takes no .*; in offpcc that is episodes",
