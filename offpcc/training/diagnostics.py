@@ -3,11 +3,13 @@
 from typing import ClassVar
 
 import numpy as np
+from torch import nn
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer
 from offpcc.data.buffers.storage import TransitionTable, returns_to_go
+from offpcc.networks.layers import EnsembleLayerNorm
 from offpcc.training.callbacks import Callback, Run
 from offpcc.training.loggers import report_errors
 from offpcc.utils.errors import print_to_stderr
@@ -123,10 +125,13 @@ class Overestimation(Warner):
             return ""
         name = type(self.algorithm).__name__
         choices = "dbcq, dbc" if self.algorithm.is_discrete else "iql, td3_bc"
+        norms = (nn.LayerNorm, EnsembleLayerNorm)
+        has_norm = any(isinstance(module, norms) for module in self.algorithm.critics.modules())
+        other = f"lower {name}.lr" if has_norm else f"bind {name}.layer_norm = True"
         return (
             f"after epoch {run.loop.epoch:,}, the mean Q of {name} is {q:.3g}, but discounted returns of the recording "
             f"are between {low:.3g} and {high:.3g}: Q is overestimated, so the policy may fail; in a new run, choose "
-            f"an algorithm that stays near the recorded actions ({choices}), or lower {name}.lr"
+            f"an algorithm that stays near the recorded actions ({choices}), or {other}"
         )
 
     def _smallest_and_largest(self) -> tuple[float, float]:

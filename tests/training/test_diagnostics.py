@@ -205,7 +205,8 @@ def test_values_beyond_the_returns_of_the_recording_are_told_once(changed, seen,
     assert lines_at(learner, limit - 1e-3, capsys) == []
     (line,) = lines_at(learner, limit + 1e-3, capsys)
     assert f"after epoch 3, the mean Q of TD3 is {limit + 1e-3:.3g}" in line
-    assert f"between {min(returns):.3g} and {max(returns):.3g}" in line and "iql, td3_bc" in line and "TD3.lr" in line
+    assert f"between {min(returns):.3g} and {max(returns):.3g}" in line and "iql, td3_bc" in line
+    assert "or bind TD3.layer_norm = True" in line
 
 
 @pytest.mark.parametrize("entropy, bonus", [(3.0, 0.2 * 3.0 / 0.1), (-3.0, 0.0)])
@@ -262,7 +263,12 @@ def test_discrete_actions_have_other_proposals(capsys):
     learner = build("cartpole-v0", "dqn", dataset=data, algorithm=SIZES)
     assert isinstance(learner.algorithm, DQN)
     (line,) = lines_at(learner, 1e3, capsys)
-    assert "(dbcq, dbc)" in line and "lower DQN.lr" in line
+    assert "(dbcq, dbc)" in line and "or bind DQN.layer_norm = True" in line
+    normed = build("cartpole-v0", "dqn", dataset=data, algorithm=SIZES | {"layer_norm": True})
+    (line,) = lines_at(normed, 1e3, capsys)
+    assert "or lower DQN.lr" in line
+    (line,) = lines_at(learner_of(TD3, layer_norm=True), 1e3, capsys)
+    assert "or lower TD3.lr" in line
 
 
 def test_an_online_run_is_not_looked_at(capsys):
