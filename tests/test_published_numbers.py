@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import memory_returns
+from benchmarks import memory_returns, results
+from benchmarks.cases import OURS
 from offpcc.training.online import loss_at_switch
 from offpcc.training.results import read_progress
 
@@ -490,9 +491,9 @@ def test_speeds_of_the_guide():
         assert sorted(found, key=float) == sorted(map(written, of.values()), key=float), case
 
 
-def ratios(cases):
+def ratios(cases, name="throughput"):
     """Medians over rounds: how many times as fast offpcc is as each peer, and its time over the floor's."""
-    rows = json.loads((RESULTS / "benchmarks" / "throughput.json").read_text(encoding="utf-8"))["rows"]
+    rows = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     found = set()
     for case in cases:
         values = {row["library"]: np.array(row["values"]) for row in rows if row["case"] == case}
@@ -512,6 +513,25 @@ def test_ratios_of_speed():
         told = set(re.findall(r"(\d+\.\d+)(?: x| with bfloat16)", reached))
         assert told, title
         assert not told - ratios(names.split()), title
+
+
+def test_speeds_on_an_epyc():
+    cases = ["act_paper act_small", "sample", "sample_frames sample_frames_disk", "imagine imagine_one", "model", "bc"]
+    cases += ["rsac_small", "steps_pong_dqn"]
+    rows = json.loads((RESULTS / "benchmarks" / "throughput_epyc.json").read_text(encoding="utf-8"))["rows"]
+    for names, (title, reached, _) in zip(cases, rows_of("", "reached there", "aim"), strict=True):
+        group = [row for row in rows if row["case"] in names.split()]
+        times = {results.number(row["median"]) for row in group if row["unit"] == "us"}
+        told = set(re.findall(r"(\d[\d.]*)(?= us|\)|, s)", reached))
+        assert told <= times and (told or " x " in reached), title
+        ours = [row for row in group if row["library"] in OURS]
+        found = {
+            f"{results.speed_ratio(row, other):.2f}" for row in ours for other in group if row["case"] == other["case"]
+        }
+        found |= {
+            f"{results.to_floor(row, [one for one in group if one['case'] == row['case']]) or 0.0:.2f}" for row in ours
+        }
+        assert set(re.findall(r"(\d+\.\d+) x", reached)) <= found, title
 
 
 def test_speeds_on_a_gpu():
