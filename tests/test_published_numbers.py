@@ -164,7 +164,7 @@ def test_pong():
     for steps, algo, weight, _, last, best in rows_of(
         "steps", "algorithm", "weight of CQL's term", "Tianshou", "offpcc, last test", "best test"
     ):
-        name, number = algo.strip("`"), written(steps)
+        name, number = algo.split("`")[1], written(steps)
         folder = f"{number}-weight-{weight}" if weight not in ("", "10") else number
         folder += f"/PongNoFrameskip-v4_from_expert/{name}"
         folder = "PongNoFrameskip-v4/cqrdqn" if name == "cqrdqn" else folder
