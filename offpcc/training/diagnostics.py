@@ -20,7 +20,7 @@ NEARLY_ALL = 0.95  # share of the outputs; good bang-bang policies reach 0.7
 FEWER_BETWEEN = 0.25  # share between the bounds, relative to that of the actions in the batch
 
 
-class Warner(Callback):
+class WarningCallback(Callback):
     """Checks the run at each epoch's end until it has warned. If the check fails, the run continues."""
 
     checked: ClassVar[str]
@@ -42,7 +42,7 @@ class Warner(Callback):
         raise NotImplementedError
 
 
-class Saturation(Warner):
+class Saturation(WarningCallback):
     """Checks whether the tanh outputs that actions are made of are saturated.
 
     It previews the next batch, so the results of a run do not depend on it.
@@ -92,7 +92,7 @@ class Saturation(Warner):
         return batch
 
 
-class Overestimation(Warner):
+class Overestimation(WarningCallback):
     """Checks whether the critics' mean value exceeds what the recorded rewards make plausible.
 
     The limit is the largest discounted return of the recording plus the largest absolute one. An episode without a
