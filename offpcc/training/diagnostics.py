@@ -8,7 +8,7 @@ from torch import nn
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.acting import AT_BOUND
 from offpcc.core import Batch, Buffer
-from offpcc.data.buffers.storage import TransitionTable, returns_to_go
+from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable, returns_to_go
 from offpcc.networks.layers import EnsembleLayerNorm
 from offpcc.training.callbacks import Callback, Run
 from offpcc.training.loggers import report_errors
@@ -136,13 +136,11 @@ class Overestimation(WarningCallback):
 
     def _smallest_and_largest(self) -> tuple[float, float]:
         """Return the smallest and the largest discounted return from any step on, of rewards as in targets."""
-        algorithm, rows = self.algorithm, self.rows
-        low, high = np.inf, -np.inf
-        for start, stop in zip(rows.starts.tolist(), rows.stops.tolist(), strict=True):
-            rewards = rows.rewards[start : stop - 1, 0].astype(np.float64)  # the last row has only an observation
+        algorithm, low, high = self.algorithm, np.inf, -np.inf
+        for episode in RecordedEpisodes(self.rows):
+            rewards = episode.rewards[:, 0].astype(np.float64)
             rewards = np.sign(rewards) if algorithm.clip_rewards else rewards
             rewards = algorithm.reward_scale * rewards + algorithm.reward_shift
-            is_terminated = bool(rows.terminations[stop - 2, 0])
-            returns = returns_to_go(rewards, is_terminated, algorithm.gamma)[:, 0]
+            returns = returns_to_go(rewards, episode.terminated, algorithm.gamma)[:, 0]
             low, high = min(low, float(returns.min())), max(high, float(returns.max()))
         return low, high
