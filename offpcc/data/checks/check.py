@@ -354,8 +354,9 @@ def _actions(
             lacking = int((shares == 0).sum())
             return [*found, Finding("actions", NOTE, f"the data lack {lacking:,} of them: {text}", remedy)]
         return found or [Finding("actions", OK, text)]
-    is_positive = action_bounds is None and data.actions.min() >= 0.0  # choices are; bang-bang actions are not
-    if is_positive and (choices := env_fit.as_choices(data.actions)):
+    low, high = data.actions.min(), data.actions.max()
+    may_be_choices = action_bounds is None and 0.0 <= low < high  # bang-bang actions are below 0, too
+    if may_be_choices and (choices := env_fit.as_choices(data.actions)):
         text, remedy = choices
         found.append(Finding("actions", NOTE, f"numbers, {text}", f"{remedy} if they are"))
     if text := _constant(spreads, "number"):
@@ -364,8 +365,7 @@ def _actions(
     sizes, number = np.abs(data.unit_actions(action_bounds)), data.actions.shape[1]
     at_bound, furthest = float((sizes >= AT_BOUND).mean()), float(sizes.max())
     text = (
-        f"{number} number{'' if number == 1 else 's'}, from {data.actions.min():.4g} to {data.actions.max():.4g}, "
-        f"{at_bound:.1%} of them at a bound"
+        f"{number} number{'' if number == 1 else 's'}, from {low:.4g} to {high:.4g}, {at_bound:.1%} of them at a bound"
     )
     if furthest < NARROW:
         remedy = f"if the recorder had other bounds, bind dataset.action_range to them {IN_PYTHON}"
