@@ -493,15 +493,14 @@ def test_speeds_of_the_guide():
 
 def ratios(cases, name="throughput"):
     """Medians over rounds: how many times as fast offpcc is as each peer, and its time over the floor's."""
-    rows = json.loads((RESULTS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    rows = results.read(RESULTS / "benchmarks" / f"{name}.json")
     found = set()
     for case in cases:
-        values = {row["library"]: np.array(row["values"]) for row in rows if row["case"] == case}
-        ours = [speeds for name, speeds in values.items() if name.startswith("offpcc") and name != "offpcc-2021"]
-        for name in values.keys() - {"offpcc", "offpcc-compiled", "offpcc-bf16"}:
-            each = [values[name] / one if name == "floor" else one / values[name] for one in ours]
-            found |= {f"{np.median(one):.2f}" for one in each}
-    return found
+        group = [row for row in rows if row["case"] == case]
+        ours, peers = ([row for row in group if (row["library"] in OURS) == is_ours] for is_ours in (True, False))
+        found |= {results.speed_ratio(row, other) for row in ours for other in peers if other["library"] != "floor"}
+        found |= {results.to_floor(row, group) for row in ours} - {None}
+    return {f"{ratio:.2f}" for ratio in found}
 
 
 def test_ratios_of_speed():
@@ -518,20 +517,12 @@ def test_ratios_of_speed():
 def test_speeds_on_an_epyc():
     cases = ["act_paper act_small", "sample", "sample_frames sample_frames_disk", "imagine imagine_one", "model", "bc"]
     cases += ["rsac_small", "steps_pong_dqn"]
-    rows = json.loads((RESULTS / "benchmarks" / "throughput_epyc.json").read_text(encoding="utf-8"))["rows"]
+    rows = results.read(RESULTS / "benchmarks" / "throughput_epyc.json")
     for names, (title, reached, _) in zip(cases, rows_of("", "reached there", "aim"), strict=True):
-        group = [row for row in rows if row["case"] in names.split()]
-        times = {results.number(row["median"]) for row in group if row["unit"] == "us"}
+        times = {results.number(row["median"]) for row in rows if row["case"] in names.split() and row["unit"] == "us"}
         told = set(re.findall(r"(\d[\d.]*)(?= us|\)|, s)", reached))
         assert told <= times and (told or " x " in reached), title
-        ours = [row for row in group if row["library"] in OURS]
-        found = {
-            f"{results.speed_ratio(row, other):.2f}" for row in ours for other in group if row["case"] == other["case"]
-        }
-        found |= {
-            f"{results.to_floor(row, [one for one in group if one['case'] == row['case']]) or 0.0:.2f}" for row in ours
-        }
-        assert set(re.findall(r"(\d+\.\d+) x", reached)) <= found, title
+        assert set(re.findall(r"(\d+\.\d+) x", reached)) <= ratios(names.split(), "throughput_epyc"), title
 
 
 def test_speeds_on_a_gpu():
