@@ -334,6 +334,13 @@ def test_a_planted_fault_is_found_and_nothing_else(plant):
     assert {finding.check for finding in odd(examination)} == expected
 
 
+def test_an_action_that_never_changes_is_no_choice():
+    given = recorded()
+    given["actions"] = np.zeros_like(given["actions"])
+    told = [finding.found for finding in odd(examine_dataset(Dataset.from_arrays(**given)), "actions")]
+    assert any("never changes" in text for text in told) and not any("choices" in text for text in told)
+
+
 def inverted_time_limits(given):
     given["timeouts"] = ~(given["terminals"] | given["timeouts"])
 
