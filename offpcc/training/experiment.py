@@ -49,6 +49,7 @@ from offpcc.training.run_fns import (
     unused_train_parameters,
 )
 from offpcc.training.spec import RunSpec, torch_settings
+from offpcc.utils import signals
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
@@ -193,6 +194,9 @@ class Experiment:
             note = describe_end(self.loop, num_epochs)
         with contextlib.ExitStack() as stack:
             stack.enter_context(for_python())
+            # Ctrl-C waits for the end of an update or a step, so a later call continues. A notebook must survive two.
+            stack.enter_context(signals.handled(second_ends=False))
+            stack.enter_context(signals.deferred())
             if self.spec is not None:
                 stack.enter_context(torch_settings(self.spec.device, self.spec.threads))
             console, is_shown = ConsoleLogger(self.title), logger is None

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM: stop a command at the next safe point, without a traceback.
 
 Normally, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
-that must be completed, a signal waits for the next `poll`. Only the command line and `fit` install the handlers;
-otherwise, `poll` does nothing.
+that must be completed, a signal waits for the next `poll`. Only the command line, `fit` and `Experiment.train` install the
+handlers; otherwise, `poll` does nothing.
 """
 
 import multiprocessing
@@ -48,10 +48,11 @@ class Interrupted(KeyboardInterrupt):
 
 _received: list[int] = []  # signals since `handled` was entered
 _depth = 0  # number of nested `deferred`
+_second_ends = True  # whether a second SIGINT ends the process
 
 
 @contextmanager
-def handled(to_the_end: bool = False) -> Iterator[None]:
+def handled(to_the_end: bool = False, second_ends: bool = True) -> Iterator[None]:
     """Handle SIGINT and SIGTERM as the module describes; restore the previous handlers at the end.
 
     Inside of another `handled`, this does nothing. A signal that is ignored at the start stays ignored, such as SIGINT
@@ -59,12 +60,15 @@ def handled(to_the_end: bool = False) -> Iterator[None]:
 
     Args:
         to_the_end: whether the interpreter exits after the block; a signal then ends the program immediately.
+        second_ends: whether a second SIGINT ends the process at once; else it raises `Interrupted` at once.
     """
+    global _second_ends
     is_main = threading.current_thread() is threading.main_thread()  # Python handles signals only in this thread
     if not is_main or any(signal.getsignal(number) is _handle for number in HANDLED):
         yield
         return
     _received.clear()
+    _second_ends = second_ends
     before = {number: signal.getsignal(number) for number in HANDLED}
     ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     for number in ours:
@@ -131,7 +135,9 @@ def show_cursor() -> None:
 def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if _received.count(signal.SIGINT) > 1:  # not for SIGTERM, which a shutdown may send several times
-        _end_at_once(128 + signal.SIGINT)
+        if _second_ends:
+            _end_at_once(128 + signal.SIGINT)
+        raise Interrupted(number)
     if len(_received) == 1 and not _depth:
         raise Interrupted(number)
 

@@ -13,6 +13,7 @@ import pickle
 import pydoc
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -1745,3 +1746,52 @@ def test_environment_and_algorithm_in_the_wrong_order():
         UserError, match=r"'sac' is an algorithm; the environment comes first: \('Pendulum-v1', 'sac'\)"
     ):
         offpcc.build("sac", "Pendulum-v1")
+
+
+@pytest.mark.parametrize("place", ["update", "step", "test"])
+@pytest.mark.parametrize("algo", ["sac", "rsac"])
+def test_ctrl_c_in_train_waits_for_the_end_of_an_update_so_a_later_call_continues(monkeypatch, place, algo):
+    def trained(stops):
+        offpcc.configure(None, "Recurrent.hidden_dim = 8", "Recurrent.num_layers = 1", "train.updates_per_step = 0.1")
+        options = {"segment_len": 20, "batch_size": 4} if algo == "rsac" else {"batch_size": 16}
+        made = offpcc.build("pendulum-p-v0", algo, seed=3, algorithm=SMALL, buffer=options)
+        name, method = {
+            "update": (type(made.algorithm), "update_targets"),
+            "step": (type(made.buffer), "push"),
+            "test": (type(made.tests), "run"),
+        }[place]
+        original, left = getattr(name, method), iter([False] * 2 + [True])
+
+        def stopping(*args, **kwargs):
+            if stops and next(left, False):
+                os.kill(os.getpid(), signal.SIGINT)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(name, method, stopping)
+        settings = {"num_epochs": 3, **SHORT, "logger": Loggers([])}
+        if stops:
+            before = signal.getsignal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                made.train(**settings)
+            assert made.loop.epoch < 3 and signal.getsignal(signal.SIGINT) is before
+        made.train(**settings)
+        monkeypatch.setattr(name, method, original)
+        return made
+
+    stopped, whole = trained(stops=True), trained(stops=False)
+    assert_same(stopped.algorithm.state_dict(), whole.algorithm.state_dict())
+    assert [row["test/return"] for row in stopped.loop.rows] == [row["test/return"] for row in whole.loop.rows]
+
+
+def test_a_second_ctrl_c_in_train_raises_at_once_and_does_not_end_the_process():
+    learner = offpcc.build("pendulum-p-v0", "sac", seed=3, algorithm=SMALL)
+    hangs = []
+
+    def hang(run):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            hangs.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        learner.train(num_epochs=1, **SHORT, logger=Loggers([]), callbacks=[hang])
+    assert len(hangs) == 1
