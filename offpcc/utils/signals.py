@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM: stop a command at the next safe point, without a traceback.
 
 Normally, a signal raises `Interrupted` immediately, at any point of the program. Inside `deferred`, which protects work
-that must be completed, a signal waits for the next `poll`. Only the command line, `fit` and `Experiment.train` install the
+that must be completed, a signal waits for the next `poll`. Only the command line, `fit` and `train` install the
 handlers; otherwise, `poll` does nothing.
 """
 
