@@ -145,7 +145,7 @@ def fit(
 
     with (
         for_python(),
-        signals.handled(),
+        signals.handled(second_ends=False),  # a notebook must survive two
         torch_settings(spec.device, spec.threads),
         same_global_generators(),
         closing(FolderLock(folder.path)) as lock,
@@ -605,7 +605,9 @@ def _train(
                 facts = {"epochs": loop.epoch, "stopped": bool(loop.stopped), "best_test_return": loop.best_return}
                 folder.note(status="finished", **facts)
             except signals.Interrupted as stop:
-                if loop.epoch >= num_epochs or loop.stopped:
+                if stop.is_second:  # an update may be half done, so nothing is saved
+                    stop.message = "stopped at once; its last checkpoint stays"
+                elif loop.epoch >= num_epochs or loop.stopped:
                     stop.message = f"stopped after its last step, {loop.step:,}, and saved"
                 else:
                     left = num_epochs - loop.switch_epoch

@@ -30,11 +30,12 @@ class Interrupted(KeyboardInterrupt):
         code: exit code of the program.
         message: message for the user.
         is_late: whether the work was already complete.
+        is_second: whether it did not wait for the end of the work, because the user asked twice.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, is_second: bool = False) -> None:
         super().__init__(number)
-        self.code, self.message, self.is_late = 128 + number, "stopped", False
+        self.code, self.message, self.is_late, self.is_second = 128 + number, "stopped", False, is_second
 
     def __str__(self) -> str:
         """Return the message, which a traceback in Python ends with."""
@@ -137,7 +138,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
     if _received.count(signal.SIGINT) > 1:  # not for SIGTERM, which a shutdown may send several times
         if _second_ends:
             _end_at_once(128 + signal.SIGINT)
-        raise Interrupted(number)
+        raise Interrupted(number, is_second=True)
     if len(_received) == 1 and not _depth:
         raise Interrupted(number)
 

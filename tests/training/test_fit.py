@@ -94,6 +94,16 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
     assert str(stop.value) == stop.value.message and "saved" in str(stop.value)
     assert "and saved" in stop.value.message and json.loads((parts / "run.json").read_text())["status"] == "stopped"
     assert signal.getsignal(signal.SIGINT) == before
+    saved = (parts / "checkpoint.pt").read_bytes()
+
+    def stop_twice(run):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second one waited")
+
+    with pytest.raises(signals.Interrupted, match="stopped at once; its last checkpoint stays"):
+        fit(spec(), parts, resume=True, announce=silent, callbacks=[stop_twice])
+    assert (parts / "checkpoint.pt").read_bytes() == saved and signal.getsignal(signal.SIGINT) == before
     with pytest.raises(RunExistsError, match="is unfinished and is not overwritten"):
         fit(spec(), parts, announce=silent)
     fit(spec(), parts, resume=True, announce=silent)
