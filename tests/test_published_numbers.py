@@ -166,7 +166,8 @@ def test_pong():
     ):
         name, number = algo.split("`")[1], written(steps)
         folder = f"{number}-weight-{weight}" if weight not in ("", "10") else number
-        folder += f"/PongNoFrameskip-v4_from_expert/{name}"
+        part = "" if number == "1000000" else f"_{number}_steps"
+        folder += f"/PongNoFrameskip-v4_from_expert{part}/{name}"
         folder = "PongNoFrameskip-v4/cqrdqn" if name == "cqrdqn" else folder
         [tests] = returns(f"published_pong/{folder}")
         assert (last, best) == (f"{tests[-1]:.1f}", f"{max(tests):.1f}"), (steps, algo)
