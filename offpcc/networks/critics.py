@@ -1,6 +1,6 @@
 """Critic networks: ensembles of Q functions over summaries, of continuous and of discrete actions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -64,9 +64,7 @@ class Critics(nn.Module):
         A loss may contain the gradients. `perceptrons` has no second derivative, so the layers run one by one here.
         """
         action = action.detach().expand(self.num, *action.shape).clone().requires_grad_()
-        x = concat_inputs(summary, action).flatten(1, 2)
-        for layer in self.net:
-            x = layer(x)
+        x = self._by_layers(concat_inputs(summary, action).flatten(1, 2), iter([*self.net.parameters()]))
         q = x.view(*action.shape[:-1], -1)
         return q, torch.autograd.grad(q.sum(), action, create_graph=True)[0]
 
@@ -75,8 +73,17 @@ class Critics(nn.Module):
         x = concat_inputs(summary, action.expand(len(summary), *action.shape))
         x = x.expand(num, *x.shape[1:]).reshape(num, -1, x.shape[-1])
         by_kernels = self._takes_kernels(x, is_frozen=not weights[0].requires_grad)
-        x = perceptrons(x, weights, self.has_norm) if by_kernels else run_ensemble(self.net, x, iter(weights))
+        x = perceptrons(x, weights, self.has_norm) if by_kernels else self._by_layers(x, iter(weights))
         return x.view(num, *rows, -1)
+
+    def _by_layers(self, x: Tensor, weights: Iterator[Tensor]) -> Tensor:
+        """Compute the layers one by one. The last one runs in float32, where autocast has others in bfloat16."""
+        *hidden, last = self.net
+        x = run_ensemble(hidden, x, weights)
+        if not torch.is_autocast_enabled(x.device.type):
+            return run_ensemble([last], x, weights)
+        with torch.autocast(x.device.type, enabled=False):
+            return run_ensemble([last], x.float(), weights)
 
     def _takes_kernels(self, x: Tensor, is_frozen: bool) -> bool:
         """Check whether `perceptrons` computes x faster than the layers do.

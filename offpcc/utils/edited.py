@@ -67,7 +67,7 @@ DIGESTS: dict[str, str] = {
     "networks.cells.residual": "33177485b15d15e3",
     "networks.cells.torch_rnn": "7155cca9bc65c69e",
     "networks.cells.transformer": "452fad8f9370f72c",
-    "networks.critics": "f74bcae71e10495f",
+    "networks.critics": "b655dc8bd10b7c12",
     "networks.encoders": "e4fcdc26838bb3ed",
     "networks.layers": "4c1edaf0e410e27d",
     "networks.recurrent": "8e13ac764adc32ec",

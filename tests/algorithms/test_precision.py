@@ -62,6 +62,20 @@ def test_weights_and_moments_stay_in_float32(name):
         assert all(x.dtype == torch.float32 for x in (*group.means, *group.squares))
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if ALGORITHMS[name].has_critics])
+def test_last_layers_are_of_float32(name):
+    """A quantile of 8 bits is wrong by up to 4 at a return of 1,000."""
+    agent, data = built(name, "bfloat16"), batch(name, 0)
+    prepared = agent.prepare(data)
+    with torch.no_grad(), agent.execution.autocast(agent.device):
+        h = agent.summarize(prepared)
+        found = [agent.critics(h.q, prepared.actions), agent.critics.forward_frozen(h.q, prepared.actions)]
+        found += [agent.critics.quantiles(h.q, prepared.actions)] if hasattr(agent.critics, "quantiles") else []
+    for values in found:
+        assert values.dtype == torch.float32
+        assert not torch.equal(values, values.bfloat16().float())
+
+
 def test_acting_is_of_float32():
     agents = [built("rsac", precision) for precision in ("float32", "bfloat16")]
     step = Step(np.ones((1, 5), np.float32), np.zeros((1, 2)), np.zeros((1, 1)), [True])
