@@ -31,7 +31,12 @@ class ConstrainedActor(ValueActor):
 
     def __init__(self, critics: DiscreteCritics, imitation: nn.Module, threshold: float) -> None:
         super().__init__(critics)
-        self.imitation, self.least = imitation, math.log(max(threshold, 1e-30))
+        self.imitation = imitation
+        self.set_threshold(threshold)
+
+    def set_threshold(self, threshold: float) -> None:
+        """Allow actions whose probability is at least this share of the likeliest action's."""
+        self.least = math.log(max(threshold, 1e-30))
 
     def forward(self, summary: Tensor) -> Tensor:
         """(N, 1, H) -> Q values (N, 1, A), or `LOWEST` for actions that are not allowed."""
@@ -85,9 +90,20 @@ class DiscreteBCQ(DQN):
         logits_weight: NonnegativeNumber = 0.01,
         **kwargs: Any,
     ) -> None:
-        self.threshold, self.logits_weight = threshold, logits_weight  # `build_actor` reads the first
+        self._threshold, self.logits_weight = threshold, logits_weight  # `build_actor` reads the first
         super().__init__(observation_space, action_space, **kwargs)
         self.reads_next = True  # also without `double`, because targets ask which actions are allowed
+
+    @property
+    def threshold(self) -> float:
+        """The argument `threshold`, which may change during a run, see `OfflineToOnline.decay`."""
+        return self._threshold
+
+    @threshold.setter
+    def threshold(self, value: float) -> None:
+        self._threshold = value
+        self.actor.set_threshold(value)
+        self._arguments = {**self._arguments, "threshold": value}  # an actor file has it
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> ConstrainedActor:
         """Return the actor, with the Q network's weights and the imitating policy."""

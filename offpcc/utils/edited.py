@@ -52,7 +52,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.components": "d7763fa972b8c827",
     "algorithms.construction": "1d9b5e7256f4d66a",
     "algorithms.ddpg": "b1bd29e7461e37b1",
-    "algorithms.discrete_bcq": "df87f404932286bf",
+    "algorithms.discrete_bcq": "6e29f528b03ac245",
     "algorithms.iql": "b17fb2fd07d7e36f",
     "algorithms.sac": "245436f95c106a16",
     "algorithms.td3": "5883d55a4f0e7c69",

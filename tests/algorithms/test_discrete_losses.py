@@ -32,7 +32,7 @@ from offpcc.algorithms import (
 )
 from offpcc.algorithms.agent import Agent, load_actor, save_actor
 from offpcc.algorithms.r2d2 import rescaled, restored
-from offpcc.core import Step
+from offpcc.core import Batch, Step
 from offpcc.networks import Identity
 from offpcc.utils.errors import UserError
 
@@ -326,6 +326,30 @@ def test_bcq_never_chooses_an_unlikely_action():
         logits = agent.actor.imitation(torch.from_numpy(given.observation))
         chosen = (logits * torch.from_numpy(action)).sum(-1)
         assert (logits.amax(-1) - chosen <= -math.log(0.9) + 1e-6).all()
+
+
+@pytest.mark.parametrize("rows", [1, 20])  # up to eight by the NumPy mirror
+@pytest.mark.parametrize("double", [True, False])
+def test_a_threshold_of_bcq_that_changes_counts_at_once(rows, double, tmp_path):
+    """`OfflineToOnline.decay` may name it."""
+    agents = [agent_of(DiscreteBCQ, threshold=share, double=double) for share in (1.0, 0.0)]
+    given = step(rows, agents[0])
+    for agent in agents:
+        agent.act(given, deterministic=True)
+        with torch.no_grad():  # likely actions have low Q values
+            agent.actor.imitation[-1].bias.copy_(torch.tensor([9.0, 0.0, 0.0, 0.0]))
+            agent.critics.nets[0][-1].bias.copy_(torch.tensor([-9.0, 0.0, 0.0, 0.0]))
+            agent.target_critics.load_state_dict(agent.critics.state_dict())
+    assert agents[0].act(given, deterministic=True)[0][:, 0].all()
+    agents[0].threshold = 0.0
+    save_actor(agents[0], tmp_path / "actor.pt")
+    for agent in (*agents, load_actor(tmp_path / "actor.pt")):
+        assert not agent.act(given, deterministic=True)[0][:, 0].any()
+    ones, nothing = torch.ones(8, 1, 1), torch.zeros(8, 1)
+    actions, observations = torch.eye(4)[torch.arange(8) % 4].unsqueeze(1), torch.randn(8, 2, 3)
+    batch = Batch(observations, actions, ones, 0.0 * ones, torch.ones(8, 2, 1), ones, torch.zeros(8, 4), nothing)
+    found, expected = (agent.update_networks(batch)["critic_loss"] for agent in agents)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
 
 
 def test_an_agent_gives_whole_numbers_that_begin_where_the_space_does(tmp_path):
