@@ -110,6 +110,12 @@ class BCQ(ActorCritic):
         self.phi, self.lmbda, self.num_samples = phi, lmbda, num_samples
         self.vae_optimizer = self.optimizer([(self.vae.parameters(), self.lr)])
 
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        is_alone = self.target_subset == 1 or getattr(self.critics, "num", None) == 1
+        reasons = {"lmbda": "targets ask a single critic"} if is_alone else {}
+        return super().unused_parameters() | reasons
+
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:
         """Return the perturbation network, which also reads an action."""
         return DeterministicActor(summary_dim + self.action_dim, self.action_dim, hidden_dims)

@@ -61,6 +61,12 @@ class FQL(ActorCritic):
         self.alpha, self.normalize_q_loss = alpha, normalize_q_loss
         self.q_agg, self.flow_steps = q_agg, flow_steps
 
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        is_alone = self.target_subset == 1 or getattr(self.critics, "num", None) == 1
+        reasons = {"q_agg": "targets ask a single critic"} if is_alone else {}
+        return super().unused_parameters() | reasons
+
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> FlowActor:
         """Return the one-step policy and the flow."""
         return FlowActor(summary_dim, self.action_dim, hidden_dims)

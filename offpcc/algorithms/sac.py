@@ -59,6 +59,7 @@ class SAC(ActorCritic):
                 f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
                 f"temperature of 0, set autotune = False"
             )
+        self._sets_entropy = target_entropy is not None
         per_dim = self.default_target_entropy_per_dim if target_entropy_per_dim is None else target_entropy_per_dim
         entropy = per_dim * self.action_dim if target_entropy is None else target_entropy
         self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
@@ -68,7 +69,9 @@ class SAC(ActorCritic):
         """See `ActorCritic`."""
         learned = self.temperature.learned_parameters()
         idle = () if learned else ("target_entropy", "target_entropy_per_dim", "alpha_lr")
-        return super().unused_parameters() | dict.fromkeys(idle, "autotune is False, so alpha is constant")
+        reasons = {"target_entropy_per_dim": "target_entropy is given"} if self._sets_entropy else {}
+        reasons |= dict.fromkeys(idle, "autotune is False, so alpha is constant")
+        return super().unused_parameters() | reasons
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
         """Return a squashed Gaussian policy."""

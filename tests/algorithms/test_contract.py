@@ -844,6 +844,29 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
     assert idle.keys() <= tried.keys()
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "idle", "value", "reason"),
+    [
+        ("sac", {"target_entropy": -1.0}, "target_entropy_per_dim", -9.0, "target_entropy is given"),
+        ("rlpd", {"target_entropy": -1.0}, "target_entropy_per_dim", -9.0, "target_entropy is given"),
+        ("bcq", {"num_critics": 1}, "lmbda", 0.1, "targets ask a single critic"),
+        ("bcq", {"target_subset": 1}, "lmbda", 0.1, "targets ask a single critic"),
+        ("fql", {"num_critics": 1}, "q_agg", "min", "targets ask a single critic"),
+        ("fql", {"target_subset": 1}, "q_agg", "min", "targets ask a single critic"),
+    ],
+)
+def test_what_another_option_leaves_without_effect_is_said_to_be(name, options, idle, value, reason):
+    case, learned = Case(name, None), []
+    for more in ({}, {idle: value}):
+        agent = case.build(**options, **more)
+        for number in range(2):
+            agent.update_networks(case.batch(number))
+        learned.append(parameters(agent))
+    assert_equal(*learned)
+    assert agent.unused_parameters()[idle] == reason
+    assert idle not in case.build().unused_parameters()
+
+
 # Saving ---------------------------------------------------------------------------------------------------------
 
 OPTIONS = {"lr": LinearDecay(1e-2, 1e-3, 10), "actor_lr": 3e-3, "max_grad_norm": 1.0}
