@@ -225,7 +225,9 @@ class OnlinePhase:
                 f"learning rate, bind {name}.lr = @LinearDecay()"
             )
         if not _may_fall(self.algorithm, attribute):
-            numbers = sorted(key for key in vars(self.algorithm) if _may_fall(self.algorithm, key))
+            cls: Any = type(self.algorithm)
+            names = {*vars(self.algorithm), *rules_of(cls)}  # an argument may be a property
+            numbers = sorted(key for key in names if _may_fall(self.algorithm, key))
             numbers = [key for key in numbers if key not in OF_OPTIMIZERS and not key.startswith("_")]
             is_whole = is_number(getattr(self.algorithm, attribute, None))
             raise UserError(

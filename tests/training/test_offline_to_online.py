@@ -932,6 +932,18 @@ def test_numbers_given_as_whole_ones_can_fall(value):
         OnlinePhase(OnlineOptions(decay=("action_dim",)), 50_000, learner, None, None, 0)
 
 
+@pytest.mark.parametrize(("name", "number"), [("dbcq", "threshold"), ("rebrac", "action_noise")])
+def test_numbers_that_are_properties_can_fall_and_are_among_those_named(name, number):
+    space = Discrete(3) if name == "dbcq" else Box(-1, 1, (1,), np.float32)
+    learner = find_algorithm(name)(Box(-1, 1, (2,), np.float32), space)
+    phase = OnlinePhase(OnlineOptions(decay=(number,)), 50_000, learner, None, None, 0)
+    before = getattr(learner, number)
+    phase.decay.on_progress(SimpleNamespace(loop=SimpleNamespace(step=50_000, switch_step=0), algorithm=learner))
+    assert getattr(learner, number) == 0.5 * before
+    with pytest.raises(UserError, match=f"those that can fall are .*{number}"):
+        OnlinePhase(OnlineOptions(decay=("nothing",)), 50_000, learner, None, None, 0)
+
+
 def test_a_number_that_falls_is_refused_with_compiled_updates():
     learner = find_algorithm("td3_bc")(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32), compile=True)
     with pytest.raises(UserError, match=r"decay names 'bc_alpha', and TD3BC\.compile is True: each update"):
