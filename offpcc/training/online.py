@@ -224,6 +224,11 @@ class OnlinePhase:
                 f"{option} names {attribute!r}, which the optimizers read only once, at the start; for a falling "
                 f"learning rate, bind {name}.lr = @LinearDecay()"
             )
+        if attribute == "gamma" and self.algorithm.reads_returns:
+            raise UserError(
+                f"{option} names 'gamma', but {name} also reads the returns of stored steps, whose discount stays what "
+                f"it was; leave it out"
+            )
         if not _may_fall(self.algorithm, attribute):
             cls: Any = type(self.algorithm)
             names = {*vars(self.algorithm), *rules_of(cls)}  # an argument may be a property

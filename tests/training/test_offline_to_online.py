@@ -944,6 +944,14 @@ def test_numbers_that_are_properties_can_fall_and_are_among_those_named(name, nu
         OnlinePhase(OnlineOptions(decay=("nothing",)), 50_000, learner, None, None, 0)
 
 
+@pytest.mark.parametrize("option", ["decay", "zero"])
+def test_a_discount_that_falls_is_refused_where_stored_returns_have_it(option):
+    spaces = Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32)
+    OnlinePhase(OnlineOptions(**{option: ("gamma",)}), 50_000, find_algorithm("cql")(*spaces), None, None, 0)
+    with pytest.raises(UserError, match=f"{option} names 'gamma', but CalQL also reads the returns"):
+        OnlinePhase(OnlineOptions(**{option: ("gamma",)}), 50_000, find_algorithm("calql")(*spaces), None, None, 0)
+
+
 def test_a_number_that_falls_is_refused_with_compiled_updates():
     learner = find_algorithm("td3_bc")(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32), compile=True)
     with pytest.raises(UserError, match=r"decay names 'bc_alpha', and TD3BC\.compile is True: each update"):
