@@ -194,7 +194,8 @@ class Construction:
         lr: learning rate of all networks, a number or a schedule.
         actor_lr: learning rate of the actor, if different.
         encoder_lr: learning rate of all encoders, if different.
-        max_grad_norm: if given, the gradients of each optimizer are clipped to this norm.
+        max_grad_norm: if given, the gradients of each optimizer of networks are clipped to this norm; those of
+            temperatures and multipliers are not.
         weight_decay: decoupled weight decay of all networks (AdamW).
         adam_eps: Adam's epsilon for all networks; papers on Atari take 1e-4 or more.
         n_step: number of rewards that a target sums before it bootstraps.

@@ -7,6 +7,7 @@ Differs from the authors' code:
 
 - One update steps the critics, then the policies. In the code, both steps use the networks from before.
 - Hidden layers have ReLU, and in the critics layer norm comes before it. The code has GELU, and layer norm after it.
+- Initial weights are PyTorch's. The code scales them by the mean of a layer's two widths.
 - The deterministic policy, which tests use, has noise 0. The code's tests draw noise at each step.
 - With images, all networks share the convolutions, which the critics train. The code has convolutions for each network.
 - By default, the loss divides Q by its size (`normalize_q_loss`), as the code's README advises for new tasks, and
