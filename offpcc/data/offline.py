@@ -331,7 +331,7 @@ def read(
     rows = data.rows(bounds, memory_limit)
     if not len(rows.starts):
         raise UserError(f"{data.name}: the dataset has no transitions; give longer episodes, or next_observations")
-    space = data.observation_space
+    space, rewards_after = data.observation_space, _rewards_after(data)
     del data  # frees memory for the observations that the agent sees
     if env is not None:
         check_entries(env, space, rows.observations.shape[1:], called)
@@ -343,7 +343,7 @@ def read(
             )
     recorded = rows.observations
     if env is not None:
-        rows = rows.showing(_seen(rows, env, seed, wrappers, facts["name"], memory_limit))
+        rows = rows.showing(_seen(rows, env, seed, wrappers, rewards_after, facts["name"], memory_limit))
     for notice in facts["notices"]:
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")
@@ -409,11 +409,18 @@ def _check_actions(data: Dataset, env: gymnasium.Env[Any, Any] | None, called: s
         raise UserError(f"{called} does not fit: {fault}; {remedy}")
 
 
+def _rewards_after(data: Dataset) -> Array:
+    """Return, for each episode of `Dataset.rows`, the reward of its last step if it is no transition, else 0, (N,)."""
+    rewards = np.where(data.last_is_transition, np.float32(0.0), data.rewards[data.stops - 1])
+    return np.asarray(rewards[data.lengths > ~data.last_is_transition])
+
+
 def _seen(
     rows: TransitionTable,
     env: gymnasium.Env[Any, Any],
     seed: int,
     wrappers: Sequence[str] | None,
+    rewards_after: Array,
     name: str,
     memory_limit: int | None,
 ) -> Array:
@@ -431,7 +438,8 @@ def _seen(
     observations, actions, rewards = rows.observations, rows.actions, rows.rewards
     given = observations, actions, rewards, rows.starts, rows.stops
     zeros = partial(recorded_frames, memory_limit=memory_limit, name=name)
-    return transform_observations(env, *given, seed=seed, recorded_wrappers=wrappers, zeros=zeros)
+    options: dict[str, Any] = {"recorded_wrappers": wrappers, "rewards_after": rewards_after, "zeros": zeros}
+    return transform_observations(env, *given, seed=seed, **options)
 
 
 def _reward_scale(data: Dataset, return_range: float | None) -> float:

@@ -46,18 +46,21 @@ class Playback(gym.Env[Array, Array]):
         self.observation_space, self.action_space, self.spec = level.observation_space, level.action_space, level.spec
         self.row = self.due = 0
 
-    def insert(self, observations: Array, rewards: Array, generator: np.random.Generator) -> None:
+    def insert(
+        self, observations: Array, rewards: Array, generator: np.random.Generator, reward_after: float = 0.0
+    ) -> None:
         """Set the episode of L steps that the next reset starts.
 
         Args:
             observations: (L+1, *obs).
             rewards: (L, 1).
             generator: The `np_random` of this episode, from which wrappers draw.
+            reward_after: Recorded reward after the last observation; see `transform_observations`.
         """
         # Copy, because some wrappers write into observations. The dtype is the one that the space promises.
         self._observations = observations.astype(self.observation_space.dtype)
         self._rewards = rewards
-        self._returns_to_go = np.append(rewards[::-1].sum(1, dtype=np.float64).cumsum()[::-1], 0.0)
+        self._returns_to_go = np.append(rewards[::-1].sum(1, dtype=np.float64).cumsum()[::-1], 0.0) + reward_after
         self.np_random = generator
         self.row, self.due = -1, 0
 
@@ -97,6 +100,7 @@ def transform_observations(
     *,
     seed: int,
     recorded_wrappers: Sequence[str] | None = None,
+    rewards_after: Array | None = None,
     zeros: Callable[[tuple[int, ...], Any], Array] = np.zeros,
 ) -> Array:
     """Return the observations of recorded episodes as an agent in `env` would have seen them.
@@ -122,6 +126,8 @@ def transform_observations(
         seed: Seed of the wrappers' random draws.
         recorded_wrappers: `observation_wrappers` of the environment that the episodes were recorded in; None if
             unknown.
+        rewards_after: (N,), the reward of a step after each episode's last row, which is no transition as its next
+            observation is unknown; 0 without such a step. Returns count it. None for zeros.
         zeros: Returns room for the observations of wrappers: an array of zeros, of a shape and a dtype.
 
     Returns:
@@ -147,7 +153,9 @@ def transform_observations(
     above: list[Any] = [level for level in chain[cut + 1 :] if not is_skipped(level)]
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
-        return _replayed(Playback(chain[cut]), above, seed, observations, actions, rewards, starts, stops, zeros)
+        after = np.zeros(len(starts)) if rewards_after is None else rewards_after
+        given = observations, actions, rewards, starts, stops, after
+        return _replayed(Playback(chain[cut]), above, seed, *given, zeros)
     if changing:
         columns = np.arange(observations.shape[1])
         for wrapper in changing:
@@ -171,6 +179,7 @@ def _replayed(
     rewards: Array,
     starts: Array,
     stops: Array,
+    rewards_after: Array,
     zeros: Callable[[tuple[int, ...], Any], Array],
 ) -> Array:
     """Return the observations of `wrappers`, which are sorted from the inside out, in recorded episodes."""
@@ -182,7 +191,8 @@ def _replayed(
         """Replay the first rows of an episode, and write the observations of `outermost` into `out`, which has them."""
         start, stop = starts[number], stops[number]
         sequence = np.random.SeedSequence((seed, STREAM, number))
-        playback.insert(observations[start:stop], rewards[start : stop - 1], np.random.default_rng(sequence))
+        generator, after = np.random.default_rng(sequence), float(rewards_after[number])
+        playback.insert(observations[start:stop], rewards[start : stop - 1], generator, after)
         # Wrappers with their own generator take this seed. Old generators need it below 2**32.
         out[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
         executed = actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions

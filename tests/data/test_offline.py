@@ -984,6 +984,32 @@ def test_recorded_images_get_the_return_that_follows(wrappers):
     assert entries["observation"].shape[1:] == (3 + 3 * len(wrappers), 24, 24) and entries["observation"].max() == 7
 
 
+@pytest.mark.parametrize("has_next", [True, False])
+def test_returns_count_the_reward_of_a_last_step_whose_next_observation_is_unknown(has_next):
+    observations = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    rewards, stops = np.array([0, 0, 1, 5, 0, 0, 0, 0], np.float32), (3, 4, 6, 8)  # the second has no other step
+    data = offpcc.Dataset.from_arrays(
+        observations=observations[:-1],
+        actions=np.zeros((8, 1), np.float32),
+        rewards=rewards,
+        terminations=np.arange(8) == 5,
+        truncations=np.isin(np.arange(8), (2, 3, 7)),
+        next_observations=observations[1:] + 9.0 * np.isin(np.arange(8), (2, 3, 5))[:, None] if has_next else None,
+    )
+    wrappers = [functools.partial(ReturnToGo, target_return=1.0)]
+    with offpcc.make("pendulum-v0", wrappers=wrappers) as env:
+        rows = read(data, env).rows
+    shown = [rows.observations[first:last, -1].tolist() for first, last in zip(rows.starts, rows.stops, strict=True)]
+    starts = (0, *stops[:-1])
+    returns = [
+        [rewards[step:stop].sum() for step in range(start, stop)] for start, stop in zip(starts, stops, strict=True)
+    ]
+    if has_next:
+        assert shown == [[*episode, 0.0] for episode in returns]
+    else:  # a row for each observation, of the terminated episode one more
+        assert shown == [returns[0], [*returns[2], 0.0], returns[3]]
+
+
 def test_transitions_without_order_have_no_returns_to_go():
     data = offpcc.collect(Pictures, None, 6, seed=1)
     data = dataclasses.replace(data, metadata={**data.metadata, SHUFFLED: True})
