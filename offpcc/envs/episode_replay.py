@@ -101,7 +101,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         Returns:
             The episode's current observation, whether the episode is over, and whether it is the same as before.
         """
-        self._seed = snapshot["seed"]
+        self.begin_anew(snapshot["seed"])
         observation, _ = self.reset()
         if snapshot["num_episodes"] > 1:
             self._set_generator(snapshot["start"])

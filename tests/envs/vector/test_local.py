@@ -410,5 +410,16 @@ def test_recall_tells_where_it_is_repeated_from():
     np.testing.assert_array_equal(again.step(np.ones(1))[0], env.step(np.ones(1))[0])
 
 
+def test_an_environment_that_was_used_finds_another_ones_first_episode():
+    env, used = EpisodeReplay(Endless(), seed=4), EpisodeReplay(Endless(), seed=5)
+    for each in (env, used):
+        each.reset()
+    observation, *_ = env.step(np.ones(1))
+    found, over, same = used.restore(env.snapshot())
+    assert same and not over
+    np.testing.assert_array_equal(found, observation)
+    np.testing.assert_array_equal(used.step(np.ones(1))[0], env.step(np.ones(1))[0])
+
+
 def test_make_env_of_the_command_line_can_be_pickled():
     assert pickle.loads(pickle.dumps(functools.partial(make, "pendulum-p-v0")))().reset(seed=0)
