@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from offpcc.envs.faults import UnfitError, kind_of
+from offpcc.envs.faults import UnfitError, format_env_error, kind_of
 from offpcc.envs.guard import Inspection, opened
 from offpcc.envs.make import (
     DEFAULT_OPTIONS,
@@ -262,7 +262,7 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
             raise TypeError(f"it {error.what}; {error.remedy}") from None
         return Event(when, observation, reward, *flags, is_reset=not others)
     except (Exception, SystemExit) as error:
-        raise BrokenEnvironment(f"{when} failed with {format_error(error)}") from error
+        raise BrokenEnvironment(f"{when} failed with {format_env_error(error)}") from error
 
 
 class EntryStatistics:
@@ -655,7 +655,7 @@ def _check_actions(env: Env, seed: int, is_finite: bool) -> Finding:
                     break
         except (Exception, SystemExit) as error:
             remedy = "accept every action in action_space, including its bounds"
-            return Finding("actions", FAULT, f"actions of {value:g} failed with {format_error(error)}", remedy)
+            return Finding("actions", FAULT, f"actions of {value:g} failed with {format_env_error(error)}", remedy)
     if isinstance(space, OneHot):
         return Finding("actions", OK, "all discrete actions are accepted")
     return Finding("actions", OK, "the bounds are accepted; beyond [-1, 1] actions are clipped")

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 import gymnasium
 import numpy as np
 
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.signals import show_cursor
 
 FILE = "environment_faults.txt"
@@ -33,7 +33,8 @@ RESUME = "--resume continues from the run's last checkpoint"
 LIBRARIES = ("site-packages", "dist-packages")
 # Our code that calls an environment. If a traceback has no other frames, the error is about a returned value.
 CALLING_FILES = tuple(
-    f"{OFFPCC / 'envs' / name}.py" for name in ("faults", "guard", "make", "episode_replay", "recorded_observations")
+    f"{OFFPCC / 'envs' / name}.py"
+    for name in ("check", "faults", "guard", "make", "episode_replay", "recorded_observations")
 )
 WRAPPERS = OFFPCC / "envs" / "wrappers"
 SPACE = "return what observation_space promises"
@@ -115,6 +116,12 @@ def locate_env_line(stack: Sequence[traceback.FrameSummary]) -> str | None:
     inside = [(file, place) for file, place in frames if not _is_calling_code(file)]
     own = [place for file, place in inside if not _is_library(file)]
     return next(iter(reversed(own or [place for _, place in inside])), None)
+
+
+def format_env_error(error: BaseException) -> str:
+    """Return an environment's error in one line, with the place in its code if there is one."""
+    place = locate_env_line(traceback.extract_tb(error.__traceback__))
+    return format_error(error) + (f" ({place})" if place else "")
 
 
 def kind_of(value: object) -> str:

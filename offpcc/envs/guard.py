@@ -23,6 +23,7 @@ from offpcc.envs.faults import (
     OverdueError,
     UnfitError,
     Watchdog,
+    format_env_error,
     kind_of,
     locate_env_line,
     overdue,
@@ -265,10 +266,9 @@ def opened(env: MaybeEnv, timeout: float | None = None) -> Iterator[MaybeEnv]:
 
 def _explain(error: BaseException, timeout: float) -> tuple[str, str]:
     """Return a description of an environment's error, with its place, and the remedy."""
-    place = locate_env_line(extract_tb(error.__traceback__))
     if isinstance(error, OverdueError):
-        return overdue(timeout, place), SLOW
-    return f"raised {format_error(error)}" + (f" ({place})" if place else ""), "fix it"
+        return overdue(timeout, locate_env_line(extract_tb(error.__traceback__))), SLOW
+    return f"raised {format_env_error(error)}", "fix it"
 
 
 def _place_of_hang(stack: StackSummary) -> str | None:

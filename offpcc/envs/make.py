@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from traceback import extract_tb
 from typing import Annotated, Any
 
 import gymnasium
@@ -32,7 +31,7 @@ from offpcc.config.validation import (
     takes_numbers,
 )
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import UnfitError, locate_env_line
+from offpcc.envs.faults import UnfitError, format_env_error
 from offpcc.envs.registration import is_installed, package_of, register_package
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.tasks import atari, minatar
@@ -48,7 +47,7 @@ from offpcc.envs.wrappers import (
     WithoutState,
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
-from offpcc.utils.errors import UserError, first_line, format_error, message_of, similar, warn_of_data
+from offpcc.utils.errors import UserError, first_line, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
 from offpcc.utils.torch_settings import torch_settings_kept
@@ -552,9 +551,7 @@ def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | N
         remedy = "correct make.kwargs, or its constructor"
     if "must inherit from" in text or "incompatible with Gymnasium" in text:
         remedy = f"if it is of the old gym, {OLD_GYM}"
-    place = locate_env_line(extract_tb(error.__traceback__))
-    at = f" ({place})" if place else ""
-    return UnsuitableEnvironment(f"{name} cannot be made: {format_error(error)}{at}; {remedy}")
+    return UnsuitableEnvironment(f"{name} cannot be made: {format_env_error(error)}; {remedy}")
 
 
 def _lacking(name: str, text: str) -> list[str]:

@@ -135,7 +135,8 @@ def test_what_would_end_the_program_is_a_finding(find):
         raise SystemExit
 
     found, _ = find(changed(leave, at=7), "interface")
-    assert found.level == FAULT and found.found == "step 7 of episode 1 failed with SystemExit"
+    line = leave.__code__.co_firstlineno + 1
+    assert found.level == FAULT and found.found == f"step 7 of episode 1 failed with SystemExit ({__file__}:{line})"
 
 
 NAN_AT_7 = changed(with_observation(put(1, np.nan)), at=7)
@@ -274,7 +275,7 @@ class Floats(Healthy):
         (SameStart, "starts", NOTE, ["go on differently"]),
         (OwnGenerator, "resume", WARNING, ["the reset of episode 1", "not exact", "self.np_random"]),
         (OldGenerator, "resume", WARNING, ["cannot be restored", "RandomState"]),
-        (Reluctant, "actions", FAULT, ["actions of -1", "ArithmeticError: too strong"]),
+        (Reluctant, "actions", FAULT, ["actions of -1", f"ArithmeticError: too strong ({__file__}:"]),
         (Stuck, "spaces", WARNING, ["action 1 can only be 3"]),
     ],
 )  # fmt: skip
@@ -437,6 +438,11 @@ def test_an_environment_that_breaks_is_told_in_one_line(find, environment, words
     for word in words:
         assert word in f"{found.found}; {found.remedy}"
     assert not others
+
+
+def test_a_value_that_is_no_pair_has_no_place_in_a_file(find):
+    found, _ = find(changed(reset=lambda self, observation, info: (observation, 1)), "interface")
+    assert found.found == "the reset of episode 1 failed with TypeError: its info is a int, not a dict"
 
 
 def test_what_was_seen_before_it_broke_is_told(register):
