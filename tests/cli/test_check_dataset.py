@@ -123,6 +123,12 @@ def keyless(file):
         del data["rewards"]
 
 
+def grouped(file):
+    with h5py.File(file, "w") as data:
+        for number in range(3):
+            data[f"episode_{number}/actions"] = [[0.0]] * 20
+
+
 def uneven(file):
     with h5py.File(file, "r+") as data:
         del data["rewards"]
@@ -146,6 +152,10 @@ def saved_by_pytorch(file):
         (truncated, "is damaged or incomplete"),
         (emptied, "is empty"),
         (keyless, "rewards missing; found: actions, observations, terminals, timeouts; rename them, or in Python"),
+        (
+            grouped,
+            "found: episode_0, episode_1, episode_2; rename them; if each episode has a group or a file of its own",
+        ),
         (uneven, "799 rewards, but 800 observations"),
         (wordy, "rewards holds object, not numbers"),
     ],

@@ -33,6 +33,10 @@ UNREAD = {  # names of other libraries whose arrays are not read, and our column
     **dict.fromkeys(("next_obs", "next_observation", "obs_next"), "next_observations"),
 }
 RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
+EPISODES_APART = (
+    "rename them; if each episode has a group or a file of its own, read them in Python: "
+    'offpcc.Dataset.from_episodes([...]).save("data.hdf5"), see `offpcc docs your_data`'
+)
 SAY_WHERE_IT_ENDED = (
     "add an array that is True after each step at which the task ended, and False elsewhere: zeros if the task never "
     "ends. Steps at which a time limit ended an episode are truncations (timeouts)"
@@ -102,7 +106,8 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
     missing = [key for key in REQUIRED if key not in named]
     if missing:
         wanted = [f"{key} ({OTHER_NAMES[key]})" if key in OTHER_NAMES else key for key in missing]
-        remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else RENAME
+        nothing_known = EPISODES_APART if missing == [*REQUIRED] else RENAME
+        remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else nothing_known
         names = sorted({*columns, *found})
         if "terminations" in missing and (dones := [key for key in names if key in ("done", "dones")]):
             remedy = f"{dones[0]} without time limits are terminations, and time limits are truncations; {RENAME}"
