@@ -37,8 +37,8 @@ def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
         raise UserError(f"{name} is not a valid path ({reason}); give another one") from None
     if has_slash and exists and not path.is_dir():
         raise UserError(f"{name} ends in a slash, but is not a folder; remove the slash")
-    if has_slash and is_file:
-        raise UserError(f"{name} names a folder; name a file, without a slash at the end")
+    if is_file and (has_slash or path.name in ("", "..")):
+        raise UserError(f"{name} names a folder; name a file" + ", without a slash at the end" * has_slash)
     return path
 
 

@@ -186,6 +186,7 @@ OTHER_COMMANDS = [
     ("evaluate RUN/actor_best.pt/ --env pendulum-p-v0", "actor_best.pt/ ends in a slash"),
     ("plot RUN --output new.png/", "new.png/ names a folder"),
     ("COLLECT --out new.hdf5/", "new.hdf5/ names a folder"),
+    ("COLLECT --out .", ". names a folder; name a file;"),
     ("evaluate RUN/checkpoint.pt", "checkpoint.pt is not of the kind 'actor' but 'checkpoint'"),
     ("evaluate RUN/curve.png", "curve.png is no actor of offpcc, or is damaged"),
     ("evaluate swings.hdf5", "swings.hdf5 is no actor of offpcc, or is damaged"),

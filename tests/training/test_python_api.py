@@ -1094,6 +1094,7 @@ WRONG_TYPES = [
     ),
     (lambda it: it.save("x.pt", buffer="no"), "save.buffer is 'no'; it has to be True or False"),
     (lambda it: offpcc.Agent(it.algorithm).save("/proc/actor.pt"), "/proc/actor.pt cannot be written"),
+    (lambda it: offpcc.Agent(it.algorithm).save("."), "file . names a folder"),
     (lambda it: offpcc.Agent(it), "Agent got an object of Experiment for an algorithm; give learner.algorithm"),
     (lambda it: offpcc.Agent.load(5), "file is 5; it has to be the name of a file"),
     (lambda it: offpcc.evaluate(it.algorithm, "pendulum-v0", episodes=0), "evaluate.episodes is 0"),
