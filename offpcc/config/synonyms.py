@@ -524,7 +524,9 @@ def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ())
     if hint:
         return AttributeError(f"{text}; in offpcc: {hint}")
     near = [] if name.startswith("_") else similar(name, known, 1)
-    return AttributeError(f"{text}; did you mean {near[0]}?" if near else text)
+    if not near:
+        return AttributeError(text)
+    return AttributeError(f"{text}; did you mean {near[0]}?", obj=known)  # with obj, Python adds no guess of its own
 
 
 # Our own parameters, given as options.

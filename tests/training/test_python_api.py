@@ -1276,6 +1276,11 @@ def test_methods_of_other_libraries_get_a_hint(call, words):
         call()
 
 
+def test_a_guess_for_a_name_stands_once_in_a_traceback():
+    done = subprocess.run([sys.executable, "-c", "import offpcc; offpcc.RTD3BC"], capture_output=True, text=True)
+    assert done.stderr.lower().count("did you mean") == 1 and "did you mean RTD3_BC?" in done.stderr
+
+
 def test_training_goes_on_as_it_was_asked_before(tmp_path):
     """A call without `num_epochs` keeps the return to reach, and a refused call changes nothing."""
     learner = offpcc.build(Drift, "sac", algorithm=SMALL)
