@@ -280,6 +280,8 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     algorithm = _build_algorithm(spec, task, data)
     if check is None:  # else it raises
         _warn_unless_savable(algorithm, spec)
+    if note := note_without_memory(spec, algorithm):
+        warn_of_data(note)
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))
@@ -556,6 +558,17 @@ def note_without_data(spec: RunSpec) -> str:
     return (
         f"{spec.algo} is made for recorded data, but no dataset is given, so it learns from its own steps{effect}; "
         f"give one with --dataset, or choose an algorithm for learning online, such as {online}"
+    )
+
+
+def note_without_memory(spec: RunSpec, algorithm: ActorCritic) -> str:
+    """Return a note if the encoder took away the memory that the name of the algorithm promises, else ""."""
+    entry = TABLE.get(spec.algo)
+    if entry is None or entry.memory is None or not algorithm.memoryless:
+        return ""
+    return (
+        f"{spec.algo} has no memory here, because its encoder has none; to keep the memory, give the encoder to "
+        f"Recurrent.feature_extractor"
     )
 
 

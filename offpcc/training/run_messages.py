@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from offpcc.algorithms import ActorCritic
-from offpcc.algorithms.variants import TABLE
 from offpcc.config.loading import values
 from offpcc.core import has_images
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -19,7 +18,14 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
-from offpcc.training.build import check_context_length, note_on_copying, note_on_data, note_without_data, real_part
+from offpcc.training.build import (
+    check_context_length,
+    note_on_copying,
+    note_on_data,
+    note_without_data,
+    note_without_memory,
+    real_part,
+)
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers.console import return_decimals
 from offpcc.training.metrics import SUCCESS_RATE
@@ -177,21 +183,10 @@ def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
         explain_no_updates(*plan),
         experiment.algorithm.updates_warning(planned_updates(*plan)) or _warning_online(spec, experiment),
         explain_rare_policy_updates(spec, experiment),
-        _warning_without_memory(spec, experiment),
+        note_without_memory(spec, experiment.algorithm),
         _warning_of_parts(experiment),
     )
     return [*filter(None, warned)]
-
-
-def _warning_without_memory(spec: RunSpec, experiment: Experiment) -> str:
-    """Return a warning if the encoder took away the memory that the name of the algorithm promises, else ""."""
-    entry, algorithm = TABLE.get(spec.algo), experiment.algorithm
-    if entry is None or entry.memory is None or not algorithm.memoryless:
-        return ""
-    return (
-        f"{spec.algo} has no memory here, because its encoder has none; to keep the memory, give the encoder to "
-        f"Recurrent.feature_extractor"
-    )
 
 
 def _warning_of_parts(experiment: Experiment) -> str:

@@ -37,7 +37,7 @@ from offpcc.data import ReplayBuffer
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.networks import Recurrent
+from offpcc.networks import Identity, Recurrent
 from offpcc.networks.cells import LRU
 from offpcc.training import constructors
 from offpcc.training import fit as fit_module
@@ -1661,6 +1661,12 @@ def test_an_agent_whose_encoder_takes_away_its_memory_is_told(tmp_path, capsys):
     settings = {"num_epochs": 1, **SHORT}
     offpcc.fit(offpcc.RunSpec.make("pendulum-p-v0", "rsac", seed=1, training=settings), tmp_path / "run")
     assert "rsac has no memory here, because its encoder has none" in capsys.readouterr().out
+
+
+def test_an_argument_that_takes_away_the_memory_is_told():
+    for name in ("RSAC", "RecurrentSAC"):
+        with pytest.warns(DataWarning, match=r"^rsac has no memory here, because its encoder has none; .*feature_extr"):
+            getattr(offpcc, name)("pendulum-p-v0", encoder=Identity, hidden_dims=(8,))
 
 
 # What has no effect, or another one than it seems ---------------------------------------------------------------------
