@@ -218,7 +218,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ("n_eval_episodes eval_episodes n_episodes n_evaluator_episode", "train.num_test_episodes_per_epoch"),
     ("eval_freq", "train.num_steps_per_epoch", "there is a test after each epoch"),
     (
-        "eval_env evaluators",
+        "eval_env evaluators scorers",
         "train.num_test_episodes_per_epoch",
         "there is a test after each epoch, in an environment of its own",
     ),
@@ -413,7 +413,10 @@ def _offpcc(names: str) -> list[str]:
 
 ATTRIBUTES = {
     "offpcc.evaluate_policy": "offpcc.evaluate(agent, env, episodes=N)",
-    "offpcc.make_vec_env": 'environments={"num_envs": N} of a constructor, such as offpcc.SAC',
+    **dict.fromkeys(
+        _offpcc("make_vec_env DummyVecEnv SubprocVecEnv"),
+        'environments={"num_envs": N, "worker_processes": True or False} of a constructor, such as offpcc.SAC',
+    ),
     "offpcc.MDPDataset": "offpcc.Dataset.from_arrays(observations=..., actions=..., ...)",
     **dict.fromkeys(_offpcc("PPO RecurrentPPO A2C TRPO"), "offpcc has no on-policy algorithm"),
     **dict.fromkeys(_offpcc("C51 IQN FQF RAINBOW Rainbow"), "qrdqn also learns the distribution of returns"),
@@ -444,6 +447,8 @@ ATTRIBUTES = {
     "agent.save_policy": "offpcc.export(agent, FILE)",
     "learner.learn": f"{_LEARN}: N * M environment steps",
     "learner.fit": f"{_LEARN}: N * M updates; {DATA}",
+    "learner.create": f"{_LEARN}; a learner needs no other call before it",
+    "learner.fitter": f"{_LEARN}, with callbacks=[...], which are called after each epoch",
     "learner.fit_online": _LEARN,
     **dict.fromkeys(("learner.act", "learner.predict"), _AGENT),
     "learner.sample_action": _AGENT.replace("observation", "observation, deterministic=False"),

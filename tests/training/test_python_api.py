@@ -1210,6 +1210,7 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
             lambda: offpcc.SAC("pendulum-v0").train(evaluators={}),
             "in offpcc that is num_test_episodes_per_epoch .there",
         ),
+        (lambda: offpcc.SAC("pendulum-v0").train(scorers={}), "in offpcc that is num_test_episodes_per_epoch .there"),
         (lambda: offpcc.SAC.load("model.zip"), r"in offpcc that is offpcc.load\(FILE\), and offpcc.Agent.load"),
     ],
 )
@@ -1261,11 +1262,14 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         (lambda: offpcc.SACC, "module 'offpcc' has no attribute 'SACC'; did you mean SAC?"),
         (lambda: offpcc.SAC(Drift, **SMALL).learn(1000), "the learner has no attribute 'learn'; in offpcc: train("),
         (lambda: offpcc.IQLConfig, "'IQLConfig'; in offpcc: offpcc.IQL(env, "),
+        (lambda: offpcc.SubprocVecEnv, "'SubprocVecEnv'; in offpcc: environments="),
         (lambda: offpcc.VecNormalize, "'VecNormalize'; in offpcc: normalize_observations=True of a constructor"),
         (
             lambda: offpcc.SAC(Drift, **SMALL).fit(5, n_steps=9),
             "updates; the data is given where the learner is built, as in ",
         ),
+        (lambda: offpcc.SAC(Drift, **SMALL).create(), "'create'; in offpcc: train(num_epochs=N"),
+        (lambda: offpcc.SAC(Drift, **SMALL).fitter(5), "'fitter'; in offpcc: train(num_epochs=N"),
         (lambda: offpcc.SAC(Drift, **SMALL).save_replay_buffer("f"), "in offpcc: save(FILE, buffer=True"),
         (lambda: offpcc.SAC(Drift, **SMALL).nonsense, "the learner has no attribute 'nonsense'"),
         (lambda: offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).predict(0), "the agent has .*; in offpcc: act"),
