@@ -278,10 +278,10 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     data = data or read_data(spec)
     task = _task_of(spec, data)
     algorithm = _build_algorithm(spec, task, data)
-    if check is None:  # else it raises
+    if check is None:  # else `check` raises, and the run tells what follows
         _warn_unless_savable(algorithm, spec)
-    if note := note_without_memory(spec, algorithm):
-        warn_of_data(note)
+        if note := note_without_memory(spec, algorithm):
+            warn_of_data(note)
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))
