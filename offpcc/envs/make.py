@@ -399,6 +399,12 @@ def _call(function: EnvFunction, given: dict[str, Any]) -> gymnasium.Env[Any, An
                 f"{label} does not take the arguments {', '.join(given)}: {message_of(error)}; correct make.kwargs"
             ) from error
         raise cannot_be_made(label, error) from error
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        env.close()
+        raise UnsuitableEnvironment(
+            f"{label} returned a vector environment, but offpcc makes its own; return a single one, as by "
+            f'lambda: {_recipe(env)}, and give environments={{"num_envs": N}} for several'
+        )
     if not isinstance(env, gymnasium.Env):
         raise UnsuitableEnvironment(
             f"{label} returned {format_value(env)}, which is not a gymnasium.Env; return an environment"

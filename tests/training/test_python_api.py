@@ -178,6 +178,8 @@ def test_a_function_that_makes_no_new_environment_is_refused():
         offpcc.build(lambda: gymnasium.wrappers.TimeLimit(made, 9), "sac")
     with pytest.raises(UserError, match=r"the function returned 7, which is not a gymnasium.Env"):
         offpcc.build(lambda: 7, "sac")
+    with pytest.raises(UserError, match=r"a vector environment.*gymnasium.make\(.Pendulum-v1.\).*num_envs"):
+        offpcc.build(lambda: gymnasium.make_vec("Pendulum-v1", 2), "sac")
 
     def broken():
         raise ValueError("no such body")
