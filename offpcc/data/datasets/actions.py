@@ -147,7 +147,7 @@ def _remedy(actions: Array, bounds: tuple[Array, Array] | None, share_outside: f
     few = np.unique(actions) if actions.shape[1] == 1 else np.zeros(0)
     are_choices = 0 < len(few) <= MOST_CHOICES and (few == np.round(few)).all()
     choices = "if they are choices, give actions.astype(int); else " * bool(are_choices)
-    return f"{choices}give the bounds of the recorded environment, {ways}; or give this environment with --env"
+    return f"{choices}give the bounds of the recorded environment, {ways}; or give the recorded one with --env"
 
 
 def _proposed(actions: Array) -> str:

@@ -160,7 +160,7 @@ def test_where_few_are_outside_the_range_from_minus_one_to_one_is_proposed_first
 def test_a_range_is_proposed_once():
     text = told(data([[-0.999], [0.998], [0.5]], action_range=(-0.1, 0.1)))["unknown range"]
     assert text.endswith(
-        'environment, by these actions --gin "dataset.action_range=(-1, 1)"; or give this environment with --env'
+        'environment, by these actions --gin "dataset.action_range=(-1, 1)"; or give the recorded one with --env'
     )
 
 
