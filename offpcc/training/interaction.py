@@ -91,15 +91,15 @@ class Interaction:
     def step(self, explore_at_random: bool) -> int:
         """Act once in every environment, and return the number of environment steps taken.
 
-        After an error, the next call starts new episodes.
+        After an error or Ctrl-C, the next call starts new episodes.
         """
         try:
             if self.over.any():
                 self._start()
             actions = self._choose(explore_at_random)
             result = self.environments.step(actions)
-        except UserError as error:
-            self.truncate()  # other environments may have stepped, and the results of these steps are lost
+        except (UserError, KeyboardInterrupt) as error:
+            self.truncate()  # environments may have stepped, and the results of these steps are lost
             if isinstance(error, EnvironmentFault):
                 raise error.in_run(self.num_steps) from error.cause
             raise

@@ -145,6 +145,8 @@ class Worker:
 
     def send(self, command: str, given: Any = None) -> None:
         """Send a command. If the process is dead, `answer` reports it."""
+        if command != CLOSE and self.num_unanswered:  # Ctrl-C came first, so the next answer would not be to this one
+            self.kill()
         self.num_unanswered += command != CLOSE
         try:
             self.pipe.send((command, given))

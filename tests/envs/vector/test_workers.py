@@ -1,6 +1,7 @@
 """Environments in processes of their own: one that dies is started anew, and nothing else changes."""
 
 import functools
+import itertools
 import os
 import signal
 import subprocess
@@ -28,8 +29,9 @@ from test_local import AtRandom, assert_same, episodes
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.faults import EnvironmentFault
+from offpcc.envs.vector import local
 from offpcc.envs.vector.local import LocalEnvironments, environment_seed
-from offpcc.envs.vector.workers import JOIN_TIMEOUT, MOST_RESTARTS, WorkerEnvironments, next_seed
+from offpcc.envs.vector.workers import JOIN_TIMEOUT, MOST_RESTARTS, Worker, WorkerEnvironments, next_seed
 from offpcc.training.interaction import Interaction
 from offpcc.training.metrics import columns
 from offpcc.training.run_fns import columns_of
@@ -146,6 +148,32 @@ def test_no_wrong_transition_is_stored_after_an_error_that_a_script_catches(kind
     for episode in buffer.episodes:
         frames = episode.frames.reshape(-1, 2)
         assert frames[:, 1].tolist() == list(range(len(frames))) and (episode.rewards[:, 0] == frames[1:, 0]).all()
+
+
+@pytest.mark.parametrize("kind", [LocalEnvironments, WorkerEnvironments])
+def test_no_wrong_transition_is_stored_after_ctrl_c_within_a_step(kind, monkeypatch):
+    """The first environment has taken its step; in processes, nobody waits for the answers of the others."""
+    environments = kind(Walk, SEEDS)
+    buffer = ReplayBuffer(Walk.observation_space, Walk.action_space, num_envs=3)
+    interaction = Interaction(environments, AtRandom(), buffer, seed=5)
+    steps(interaction, 3)
+    place = local if kind is LocalEnvironments else Worker
+    original, calls = place.answer, itertools.count()
+
+    def stop_in_second(*given):
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(place, "answer", stop_in_second)
+        interaction.step(explore_at_random=True)
+    steps(interaction, 30)
+    environments.close()
+    assert len(buffer) == 3 * 3 + 3 * 30
+    table = buffer.transition_table()
+    for start, stop in zip(table.starts, table.stops, strict=True):
+        assert table.observations[start:stop, 1].tolist() == list(range(stop - start))
 
 
 def test_one_that_would_end_the_program_is_told_without_a_traceback(workers, capfd):
