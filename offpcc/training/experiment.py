@@ -147,6 +147,7 @@ class Experiment:
             NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
             UserError: a setting is invalid or missing, or there is not enough memory.
+            KeyboardInterrupt: the user stopped the training (Ctrl-C or SIGTERM); another call continues.
         """
         note = ""
         if logger is not None and not hasattr(logger, "epoch"):
@@ -195,7 +196,7 @@ class Experiment:
         with contextlib.ExitStack() as stack:
             stack.enter_context(for_python())
             # Ctrl-C waits for the end of an update or a step, so a later call continues. A notebook must survive two.
-            stack.enter_context(signals.handled(second_ends=False))
+            stack.enter_context(signals.handled(second_ends=False, replaces=False))
             stack.enter_context(signals.deferred())
             if self.spec is not None:
                 stack.enter_context(torch_settings(self.spec.device, self.spec.threads))

@@ -127,7 +127,7 @@ def fit(
         NonFiniteError: an update met NaN or infinity.
         EnvironmentFault: an environment misbehaves.
         Interrupted: the user stopped the run (Ctrl-C or SIGTERM). If training had begun, the run is saved and can be
-            resumed; otherwise there is nothing new to save.
+            resumed; otherwise there is nothing new to save. A second Ctrl-C stops at once, without saving.
     """
     if not isinstance(spec, RunSpec):
         raise UserError(f"fit got {format_value(spec)}; give what offpcc.RunSpec.make(env, algo) returns")

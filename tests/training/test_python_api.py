@@ -1814,3 +1814,16 @@ def test_a_second_ctrl_c_in_train_raises_at_once_and_does_not_end_the_process():
     with pytest.raises(KeyboardInterrupt):
         learner.train(num_epochs=1, **SHORT, logger=Loggers([]), callbacks=[hang])
     assert len(hangs) == 1
+
+
+def test_a_handler_of_a_script_also_counts_in_train():
+    """Such as one that saves the learner when a machine of a cluster ends."""
+    learner = offpcc.build("pendulum-p-v0", "sac", seed=3, algorithm=SMALL)
+    called, before = [], signal.signal(signal.SIGTERM, lambda *_: called.append(learner.loop.step))
+    try:
+        learner.train(
+            num_epochs=1, **SHORT, logger=Loggers([]), callbacks=[lambda run: os.kill(os.getpid(), signal.SIGTERM)]
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert called == [learner.loop.step] and learner.loop.epoch == 1

@@ -77,6 +77,42 @@ def test_what_was_ignored_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
+def test_handlers_of_the_users_code_stay_on_request():
+    def save(number, frame):
+        called.append(number)
+
+    called, before = [], signal.signal(signal.SIGTERM, save)
+    try:
+        with signals.handled(replaces=False):
+            send(signal.SIGTERM)
+            with pytest.raises(Interrupted):
+                send(signal.SIGINT)
+        assert called == [signal.SIGTERM] and signal.getsignal(signal.SIGTERM) is save
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_that_arrives_at_once_leaves_no_handler(monkeypatch):
+    original, before = signal.signal, [signal.getsignal(number) for number in signals.HANDLED]
+
+    def install(number, handler):
+        original(number, handler)
+        if handler is signals._handle:
+            send(number)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(signal, "signal", install)
+        with signals.handled():
+            pytest.fail("the signal was lost")
+    try:
+        assert [signal.getsignal(number) for number in signals.HANDLED] == before
+        signals.poll()
+    finally:
+        for number, handler in zip(signals.HANDLED, before, strict=True):
+            original(number, handler)
+        signals._received.clear()
+
+
 def test_handlers_are_put_back_or_ended():
     before = [signal.getsignal(number) for number in signals.HANDLED]
     with pytest.raises(ValueError), signals.handled():
