@@ -196,7 +196,7 @@ class Experiment:
         with contextlib.ExitStack() as stack:
             stack.enter_context(for_python())
             # Ctrl-C waits for the end of an update or a step, so a later call continues. A notebook must survive two.
-            stack.enter_context(signals.handled(second_ends=False, replaces=False))
+            stack.enter_context(signals.handled(second_ends=False, like_python=True))
             stack.enter_context(signals.deferred())
             if self.spec is not None:
                 stack.enter_context(torch_settings(self.spec.device, self.spec.threads))

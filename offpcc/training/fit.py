@@ -606,7 +606,8 @@ def _train(
                 folder.note(status="finished", **facts)
             except signals.Interrupted as stop:
                 if stop.is_second:  # an update may be half done, so nothing is saved
-                    stop.message = "stopped at once; its last checkpoint stays"
+                    kept = "its last checkpoint stays" if folder.has_checkpoint() else "there is no checkpoint yet"
+                    stop.message = f"stopped at once; {kept}"
                 elif loop.epoch >= num_epochs or loop.stopped:
                     stop.message = f"stopped after its last step, {loop.step:,}, and saved"
                 else:

@@ -53,7 +53,7 @@ _second_ends = True  # whether a second SIGINT ends the process
 
 
 @contextmanager
-def handled(to_the_end: bool = False, second_ends: bool = True, replaces: bool = True) -> Iterator[None]:
+def handled(to_the_end: bool = False, second_ends: bool = True, like_python: bool = False) -> Iterator[None]:
     """Handle SIGINT and SIGTERM as the module describes; restore the previous handlers at the end.
 
     Inside of another `handled`, this does nothing. A signal that is ignored at the start stays ignored, such as SIGINT
@@ -62,7 +62,8 @@ def handled(to_the_end: bool = False, second_ends: bool = True, replaces: bool =
     Args:
         to_the_end: whether the interpreter exits after the block; a signal then ends the program immediately.
         second_ends: whether a second SIGINT ends the process at once; else it raises `Interrupted` at once.
-        replaces: whether handlers that the user's code installed are replaced, too; else they stay.
+        like_python: whether handlers that the user's code installed stay, and a plain `KeyboardInterrupt` leaves the
+            block: from a script, only this ends the process by SIGINT, and so also a shell's loop around it.
     """
     global _second_ends
     is_main = threading.current_thread() is threading.main_thread()  # Python handles signals only in this thread
@@ -73,12 +74,16 @@ def handled(to_the_end: bool = False, second_ends: bool = True, replaces: bool =
     _second_ends = second_ends
     before = {number: signal.getsignal(number) for number in HANDLED}
     ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    if not replaces:
+    if like_python:
         ours = [number for number in ours if before[number] in (signal.SIG_DFL, signal.default_int_handler)]
     try:
         for number in ours:  # in the `try`, because a signal may arrive at once
             signal.signal(number, _handle)
         yield
+    except Interrupted as stop:
+        if like_python:
+            raise KeyboardInterrupt(stop.message) from None
+        raise
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL if to_the_end else before[number])

@@ -104,6 +104,8 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
     with pytest.raises(signals.Interrupted, match="stopped at once; its last checkpoint stays"):
         fit(spec(), parts, resume=True, announce=silent, callbacks=[stop_twice])
     assert (parts / "checkpoint.pt").read_bytes() == saved and signal.getsignal(signal.SIGINT) == before
+    with pytest.raises(signals.Interrupted, match="stopped at once; there is no checkpoint yet"):
+        fit(spec(), tmp_path / "new", announce=silent, callbacks=[stop_twice])
     with pytest.raises(RunExistsError, match="is unfinished and is not overwritten"):
         fit(spec(), parts, announce=silent)
     fit(spec(), parts, resume=True, announce=silent)

@@ -1827,3 +1827,15 @@ def test_a_handler_of_a_script_also_counts_in_train():
     finally:
         signal.signal(signal.SIGTERM, before)
     assert called == [learner.loop.step] and learner.loop.epoch == 1
+
+
+def test_ctrl_c_in_train_ends_a_script_by_the_signal():
+    """A shell ends its loop of scripts only then."""
+    code = (
+        "import os, signal, offpcc\n"
+        "learner = offpcc.SAC('pendulum-p-v0', hidden_dims=(8,))\n"
+        "stop = lambda run: os.kill(os.getpid(), signal.SIGINT)\n"
+        "learner.train(num_epochs=2, num_steps_per_epoch=10, num_test_episodes_per_epoch=0, callbacks=[stop])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGINT and done.stderr.endswith("\nKeyboardInterrupt: stopped\n"), done.stderr

@@ -83,7 +83,7 @@ def test_handlers_of_the_users_code_stay_on_request():
 
     called, before = [], signal.signal(signal.SIGTERM, save)
     try:
-        with signals.handled(replaces=False):
+        with signals.handled(like_python=True):
             send(signal.SIGTERM)
             with pytest.raises(Interrupted):
                 send(signal.SIGINT)
