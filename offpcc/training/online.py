@@ -233,7 +233,8 @@ class OnlinePhase:
             cls: Any = type(self.algorithm)
             names = {*vars(self.algorithm), *rules_of(cls)}  # an argument may be a property
             numbers = sorted(key for key in names if _may_fall(self.algorithm, key))
-            numbers = [key for key in numbers if key not in OF_OPTIMIZERS and not key.startswith("_")]
+            refused = {*OF_OPTIMIZERS, *(["gamma"] if self.algorithm.reads_returns else [])}
+            numbers = [key for key in numbers if key not in refused and not key.startswith("_")]
             is_whole = is_number(getattr(self.algorithm, attribute, None))
             raise UserError(
                 f"{option} names {attribute!r}, which {'is a whole number of' if is_whole else 'is no number of'} "

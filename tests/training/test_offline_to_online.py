@@ -950,6 +950,8 @@ def test_a_discount_that_falls_is_refused_where_stored_returns_have_it(option):
     OnlinePhase(OnlineOptions(**{option: ("gamma",)}), 50_000, find_algorithm("cql")(*spaces), None, None, 0)
     with pytest.raises(UserError, match=f"{option} names 'gamma', but CalQL also reads the returns"):
         OnlinePhase(OnlineOptions(**{option: ("gamma",)}), 50_000, find_algorithm("calql")(*spaces), None, None, 0)
+    with pytest.raises(UserError, match="those that can fall are conservative_weight, reward_scale"):
+        OnlinePhase(OnlineOptions(**{option: ("tau_of",)}), 50_000, find_algorithm("calql")(*spaces), None, None, 0)
 
 
 def test_a_number_that_falls_is_refused_with_compiled_updates():
