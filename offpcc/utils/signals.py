@@ -81,7 +81,7 @@ def handled(to_the_end: bool = False, second_ends: bool = True, like_python: boo
             signal.signal(number, _handle)
         yield
     except Interrupted as stop:
-        if like_python:
+        if like_python and _received:  # else a callback raised it, which keeps its class
             raise KeyboardInterrupt(stop.message) from None
         raise
     finally:
