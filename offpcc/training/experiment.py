@@ -147,7 +147,7 @@ class Experiment:
             NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
             UserError: a setting is invalid or missing, or there is not enough memory.
-            KeyboardInterrupt: the user stopped the training (Ctrl-C or SIGTERM); another call continues.
+            KeyboardInterrupt: the user stopped the training (Ctrl-C); another call continues.
         """
         note = ""
         if logger is not None and not hasattr(logger, "epoch"):

@@ -62,7 +62,7 @@ def handled(to_the_end: bool = False, second_ends: bool = True, like_python: boo
     Args:
         to_the_end: whether the interpreter exits after the block; a signal then ends the program immediately.
         second_ends: whether a second SIGINT ends the process at once; else it raises `Interrupted` at once.
-        like_python: whether handlers that the user's code installed stay, and a plain `KeyboardInterrupt` leaves the
+        like_python: whether only Python's own handler of SIGINT is replaced, and a plain `KeyboardInterrupt` leaves the
             block: from a script, only this ends the process by SIGINT, and so also a shell's loop around it.
     """
     global _second_ends
@@ -75,7 +75,7 @@ def handled(to_the_end: bool = False, second_ends: bool = True, like_python: boo
     before = {number: signal.getsignal(number) for number in HANDLED}
     ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     if like_python:
-        ours = [number for number in ours if before[number] in (signal.SIG_DFL, signal.default_int_handler)]
+        ours = [number for number in ours if before[number] is signal.default_int_handler]
     try:
         for number in ours:  # in the `try`, because a signal may arrive at once
             signal.signal(number, _handle)
