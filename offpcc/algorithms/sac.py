@@ -70,8 +70,7 @@ class SAC(ActorCritic):
         learned = self.temperature.learned_parameters()
         idle = () if learned else ("target_entropy", "target_entropy_per_dim", "alpha_lr")
         reasons = {"target_entropy_per_dim": "target_entropy is given"} if self._sets_entropy else {}
-        reasons |= dict.fromkeys(idle, "autotune is False, so alpha is constant")
-        return super().unused_parameters() | reasons
+        return super().unused_parameters() | reasons | dict.fromkeys(idle, "autotune is False, so alpha is constant")
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> SquashedGaussianActor:
         """Return a squashed Gaussian policy."""

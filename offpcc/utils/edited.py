@@ -54,7 +54,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "6e29f528b03ac245",
     "algorithms.iql": "b17fb2fd07d7e36f",
-    "algorithms.sac": "177fe9da42956a26",
+    "algorithms.sac": "dd5d05572a300623",
     "algorithms.td3": "5883d55a4f0e7c69",
     "algorithms.td3_bc": "792b86fd431b5f36",
     "networks.actors": "3afdc1d9475c4659",
