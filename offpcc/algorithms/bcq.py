@@ -112,8 +112,7 @@ class BCQ(ActorCritic):
 
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
-        is_alone = self.target_subset == 1 or getattr(self.critics, "num", None) == 1
-        reasons = {"lmbda": "targets ask a single critic"} if is_alone else {}
+        reasons = {"lmbda": "targets ask a single critic"} if self.asks_one_critic else {}
         return super().unused_parameters() | reasons
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> DeterministicActor:

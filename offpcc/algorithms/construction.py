@@ -711,6 +711,11 @@ class Construction:
             )
         return ""
 
+    @property
+    def asks_one_critic(self) -> bool:
+        """Whether each target asks a single critic, so that no minimum or mean over critics is taken."""
+        return self.target_subset == 1 or getattr(self.critics, "num", None) == 1
+
     def unused_parameters(self) -> dict[str, str]:
         """Return arguments that have no effect on this agent, each with the reason."""
         reasons = {}

@@ -64,8 +64,7 @@ class FQL(ActorCritic):
 
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
-        is_alone = self.target_subset == 1 or getattr(self.critics, "num", None) == 1
-        reasons = {"q_agg": "targets ask a single critic"} if is_alone else {}
+        reasons = {"q_agg": "targets ask a single critic"} if self.asks_one_critic else {}
         return super().unused_parameters() | reasons
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> FlowActor:
