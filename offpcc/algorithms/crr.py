@@ -63,7 +63,8 @@ class CRR(AWAC):
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
         idle = ("temperature", "max_advantage_weight") if self.weight_type == "binary" else ()
-        return super().unused_parameters() | dict.fromkeys(idle, "weight_type is 'binary'")
+        reasons = {"advantage_type": "mean and maximum of one sample are equal"} if self.num_samples == 1 else {}
+        return super().unused_parameters() | dict.fromkeys(idle, "weight_type is 'binary'") | reasons
 
     def next_value(self, h: Summaries, batch: Batch) -> Tensor:
         """Return V(o') (B, T, 1), or with `sarsa_target` min Q'(o', a') of the recorded a', where there is one."""

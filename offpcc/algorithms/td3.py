@@ -43,6 +43,13 @@ class TD3(DDPG):
         super().__init__(observation_space, action_space, **kwargs)
         self.target_noise, self.noise_clip, self.policy_delay = target_noise, noise_clip, policy_delay
 
+    def unused_parameters(self) -> dict[str, str]:
+        """See `ActorCritic`."""
+        reasons = {} if self.noise_clip else {"target_noise": "noise_clip is 0, so target actions have no noise"}
+        if not self.target_noise:
+            reasons = {"noise_clip": "target_noise is 0, so there is nothing to clip"}
+        return super().unused_parameters() | reasons
+
     def inner_update(self, batch: Batch) -> Stats:
         """Make one step of the critics, and every `policy_delay` steps one of actor and targets (algorithm 1)."""
         batch = self.prepare(batch)

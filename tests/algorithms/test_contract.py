@@ -853,6 +853,9 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         ("bcq", {"target_subset": 1}, "lmbda", 0.1, "targets ask a single critic"),
         ("fql", {"num_critics": 1}, "q_agg", "min", "targets ask a single critic"),
         ("fql", {"target_subset": 1}, "q_agg", "min", "targets ask a single critic"),
+        ("td3", {"target_noise": 0.0}, "noise_clip", 0.1, "target_noise is 0, so there is nothing to clip"),
+        ("rebrac", {"noise_clip": 0.0}, "target_noise", 9.0, "noise_clip is 0, so target actions have no noise"),
+        ("crr", {"num_samples": 1}, "advantage_type", "max", "mean and maximum of one sample are equal"),
     ],
 )
 def test_what_another_option_leaves_without_effect_is_said_to_be(name, options, idle, value, reason):
