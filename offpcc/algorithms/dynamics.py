@@ -68,7 +68,8 @@ class DynamicsModel(nn.Module):
         history: number k of observations and actions that the networks read.
         termination: "known" takes the termination rule of the task, "learned" trains a classifier, and "never" ends no
             imagined episode. "auto" takes the rule if it is known, else a classifier if the data have terminations.
-        margin: imagined observations stay within the data's range, widened by this many standard deviations.
+        margin: imagined observations stay within the data's range, widened by this many standard deviations. A known
+            rule still ends an episode by the prediction before it is moved back.
         device: device of the networks.
         seed: seed of the initial weights.
 
@@ -268,7 +269,7 @@ class DynamicsModel(nn.Module):
         free = observations[:, -1] + values[:, :-1]
         following = torch.clamp(free, self.low - self.spread, self.high + self.spread)
         if self.rule is not None:
-            ended = self.rule.terminates(following)
+            ended = self.rule.terminates(free)  # the range of data in which nothing fell may have no end in it
         elif self.termination == LEARNED:
             ended = self._ends(logit[:, 0], generator)
         else:

@@ -317,6 +317,23 @@ def test_imagined_observations_stay_within_the_range_of_the_data():
     assert not model.step(np.zeros((1, 2)), np.zeros((1, 2))).bounded[0]
 
 
+def test_a_known_rule_ends_episodes_beyond_the_range_of_the_data():
+    """The recorded hoppers never fell, so their range, widened, has no observation at which the rule ends."""
+    draw = np.random.default_rng(0)
+    observations = np.tile(np.float32([1.25, *[0.0] * 10]), (41, 1))
+    observations[:, 0] += draw.uniform(-0.2, 0.2, 41)
+    episode = observations, draw.uniform(-1, 1, (40, 3)), np.ones(40), False
+    data = read(Dataset.from_episodes([episode] * 4, action_range=(-1.0, 1.0)))
+    model = small(data, names=["hopper-expert-v2"]).model
+    assert model.termination == "known" and model.low[0] - model.spread[0] > 0.7
+    given = torch.tensor(observations[:2, None]), torch.zeros(2, 1, 3)
+    for falls in (False, True):
+        model.target_mean[0] = -1.0 if falls else 0.0
+        model.target_std.zero_()
+        step = model.imagine(*given, None)
+        assert step.terminations.tolist() == step.bounded.tolist() == [falls] * 2
+
+
 def test_terminations_are_learned_where_no_rule_is_known():
     data = linear_data(num_episodes=200, noise=0.1, terminates_at=0.8)
     model = trained(small(data, {"max_epochs": 30, "lr": 1e-2, "patience": 30}, termination="auto"))
