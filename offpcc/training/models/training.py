@@ -111,7 +111,7 @@ class ModelTraining(Settings):
         holdout: part of the transitions that is held out, to compare the members and to stop.
         most_held_out: largest number of transitions that are held out.
         order: "permutation" gives each member its own permutation of the data, "bootstrap" its own sample with
-            replacement, and "same" gives all members the same batches.
+            replacement, which stays the same in all epochs, and "same" gives all members the same batches.
         patience: epochs without an improvement of any member after which training stops.
         improvement: a member's weights are kept if its error falls by more than this part of its least error.
         max_epochs: largest number of epochs; None for no limit.
@@ -232,13 +232,15 @@ class ModelFit:
         most = (
             size if settings.updates_per_epoch is None else min(settings.updates_per_epoch * settings.batch_size, size)
         )
-        if settings.order == BOOTSTRAP:
-            return self.trained[draw.integers(size, size=(num, most), dtype=np.int32)]
         if settings.order == SAME:
             return np.broadcast_to(self.trained[draw.permutation(size)[:most]], (num, most))
         orders = np.empty((num, most), np.int32)  # filled in place, because the orders of large data are large
-        for order in orders:
-            order[:] = self.trained[draw.permutation(size)[:most]]
+        for member, order in enumerate(orders):
+            chosen: Array = draw.permutation(size)[:most]
+            if settings.order == BOOTSTRAP:  # a new sample in each epoch would show every member all data
+                sample = NumpyGenerator(self.seed, 7, 1 + member).generator.integers(size, size=size, dtype=np.int32)
+                chosen = sample[chosen]
+            order[:] = self.trained[chosen]
         return orders
 
     def update(self, indices: Array) -> torch.Tensor:

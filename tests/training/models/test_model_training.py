@@ -165,6 +165,27 @@ def test_a_linear_system_and_its_noise_are_learned():
     assert quality.within[1] == pytest.approx(0.95, abs=0.05)
 
 
+def test_the_order_of_the_data_is_a_permutation_or_one_bootstrap_sample_or_the_same_for_all():
+    found = {}
+    for order in ("permutation", "bootstrap", "same"):
+        fit = small(linear_data(), {"order": order})
+        epochs = found[order] = [np.array(fit.orders()) for _ in range(2)]
+        assert all(one.shape == (3, len(fit.trained)) for one in epochs)
+        assert all(set(one.ravel()) <= {*fit.trained} for one in epochs)
+        assert not np.array_equal(*epochs)  # each epoch shuffles
+        is_alike = order == "same"
+        assert all(np.array_equal(one[0], one[1]) is is_alike for one in epochs)
+        if order != "bootstrap":
+            np.testing.assert_array_equal(np.sort(epochs[0]), np.tile(np.sort(fit.trained), (3, 1)))
+    first, second = map(np.sort, found["bootstrap"])
+    np.testing.assert_array_equal(first, second)  # a member never sees the rest of the data
+    assert len(np.unique(first, axis=0)) == 3
+    for member in first:
+        assert len(set(member)) / len(member) == pytest.approx(1.0 - math.exp(-1.0), abs=0.05)
+    few = small(linear_data(), {"order": "bootstrap", "updates_per_epoch": 2, "batch_size": 10})
+    assert few.orders().shape == (3, 20)
+
+
 def test_the_least_errors_on_the_holdout_are_kept():
     fit = small(linear_data(), {"max_epochs": 6, "lr": 0.03})
     seen = [fit.errors()]
