@@ -15,7 +15,10 @@ GLOBAL_LOCK = threading.RLock()
 
 
 def derived_seed(*key: int) -> int:
-    """Return the seed of a part of a run, from the run's seed and numbers of the part. Keys of other lengths differ."""
+    """Return the seed of a part of a run, from the run's seed and numbers of the part.
+
+    Keys of other lengths differ, unless the longer one has only zeros more.
+    """
     return int(np.random.SeedSequence(key).generate_state(1)[0] >> 1)
 
 
