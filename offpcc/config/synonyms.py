@@ -238,6 +238,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
         "n_frames frame_stack",
         "Concatenate.num",
         "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac",
+        'with make={"wrappers": [offpcc.envs.wrappers.Concatenate]}; or choose a memory, such as offpcc.RSAC',
     ),
     ("callback", "build.callbacks"),
     ("logger_adapter", "build.loggers"),

@@ -251,7 +251,7 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
         advice = f"train takes it: {owner}(...).train({name}=...)"
     elif name in parameters(environments):
         advice = f'give it to the environments: environments={{"{name}": ...}}'
-    elif name in parameters(RecurrentReplayBuffer if entry.memory else ReplayBuffer):
+    elif name in settable(RecurrentReplayBuffer if entry.memory else ReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
     elif entry.memory is None and not differs_by_s(name, known) and (ours := _of_memory(name)):
         kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))

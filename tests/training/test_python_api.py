@@ -396,6 +396,7 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
         ({"eps_decay": 3}, r"in offpcc that is epsilon_steps of offpcc.DQN"),
         ({"num_epochs": 3}, r"train takes it: SAC\(...\).train\(num_epochs=...\)"),
         ({"batch_size": 3}, r'give it to the buffer: buffer=\{"batch_size": ...\}'),
+        ({"frame_stack": 3}, r'Concatenate.num = ..."\) \(with make=\{"wrappers": \[offpcc.envs.wrappers.Concatenate'),
         ({"num_envs": 3}, r'give it to the environments: environments=\{"num_envs": ...\}'),
         ({"observation_space": 3}, r"SAC takes no argument 'observation_space'"),
         ({"gamma": 3}, r"SAC.gamma is 3; it has to be a number from 0 to 1"),
