@@ -199,9 +199,9 @@ class Construction:
         weight_decay: decoupled weight decay of all networks (AdamW).
         adam_eps: Adam's epsilon for all networks; papers on Atari take 1e-4 or more.
         n_step: number of rewards that a target sums before it bootstraps.
-        target_subset: M: each target asks M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
+        target_subset: M: each target uses M of the N critics, drawn at random (Chen et al. 2021, arXiv:2101.05982);
             default: all critics, in RLPD and NEUBAY 2.
-        actor_q: the Q that the actor's loss raises: "min" or "mean" of all critics, or the "first" critic's. Default:
+        actor_q: the Q that the actor maximises: "min" or "mean" of all critics, or the "first" critic's. Default:
             "first" in DDPG, TD3, TD3+BC and BCQ, "mean" in RLPD, TQC, NEUBAY and FQL, else "min".
         reward_scale: factor on rewards in targets. Reported returns and rewards as network inputs are not scaled.
         reward_shift: added to rewards after scaling.

@@ -24,7 +24,7 @@ class Execution:
             gets the plain update.
         compile: whether to compile whole updates on a CPU with PyTorch's Inductor. It needs a C++ compiler. The first
             update of each kind takes up to a minute, and less if PyTorch's cache has it. An update may not depend on
-            Python state that changes. NaN and infinity are told some updates later.
+            Python state that changes. NaN and infinity are reported some updates later.
         cuda_graphs: whether to repeat updates on a GPU as CUDA graphs, which is 3 to 13 times as fast: the host
             starts all operations of an update at once. It needs batches of the same shapes, such as those of single
             steps or of segments; the first updates of each shape are made without a graph. By default, graphs are used

@@ -494,8 +494,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "check --algo": {
         "required": False,
-        "help": "With --env or --dataset: also tell whether this algorithm is for such actions; if not, name one that "
-        "is.",
+        "help": "With --env or --dataset: also check whether this algorithm takes such actions; if not, name one "
+        "that does.",
     },
     "check --episodes": {"help": "With RUN: play this many episodes, two or more. The default is 20."},
     "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},
@@ -560,8 +560,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "train-model --out": {"metavar": "FILE.pt", "help": "Write the model into this file."},
     "train-model --env": {
-        "help": "Show the model the observations of this environment, and take its termination rule. The default are "
-        "the observations as recorded."
+        "help": "Train on the observations that an agent sees in this environment, and take its termination rule. "
+        "The default is the observations as recorded."
     },
     "train-model --seed": {"default": 0, "help": "Use this seed for weights, holdout and order. The default is 0."},
     "train-model --resume": {"help": "Continue a training that was stopped."},

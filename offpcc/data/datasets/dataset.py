@@ -288,7 +288,8 @@ class Dataset:
             observations: (S, *obs); or a mapping from the keys of Dict observations to such arrays.
             actions: (S, A).
             rewards: (S,).
-            terminations: (S,), True if the task ended after the step.
+            terminations: (S,), True if the task ended after the step. Required, under this name or as `terminals`; all
+                False if the task never ends.
             truncations: (S,), True if the episode was truncated after the step, by a time limit or otherwise.
             next_observations: (S, *obs). An episode is cut where they differ from the following row. Without them, the
                 last step of a truncated episode is not a transition; see `Dataset`.
