@@ -239,7 +239,7 @@ def test_each_question_about_a_model_has_one_binding():
 
 
 ZOO = "docs/zoo.md"  # its table is generated from the entries, which tests/cli/test_zoo.py plays again
-SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?) ± ([\d,]*\d(?:\.\d+)?)")
+SPREAD = re.compile(r"(-?[\d,]*\d(?:\.\d+)?)\s±\s([\d,]*\d(?:\.\d+)?)")
 
 
 def spreads(page):
