@@ -294,6 +294,18 @@ def test_a_policy_is_evaluated_from_recorded_states(with_info, tmp_path):
     assert np.isfinite(found.value)
 
 
+@pytest.mark.parametrize("recorded_with", [["make.state = 'lamp'"], []], ids=["a state", "an ordinary entry"])
+@pytest.mark.parametrize("env, algo", [(Lamp, "td3_bc")])
+def test_a_policy_is_evaluated_from_data_with_the_entry_that_it_does_not_see(env, algo, recorded_with, tmp_path):
+    with loading.same_bindings():
+        loading.load_gin_config(None, recorded_with)
+        offpcc.collect(env, None, steps=60, seed=1).save(file := tmp_path / "data.hdf5")
+        loading.load_gin_config(None, ["make.state = 'lamp'"])
+        learner = offpcc.build(env, algo, dataset=file, algorithm={"hidden_dims": (8,)})
+        found = offpcc.evaluate_from_data(offpcc.Agent(learner.algorithm), file, env=env, num_updates=3)
+    assert np.isfinite(found.value)
+
+
 class Boxed(Rich):
     """Shows its two numbers as the single entry of a Dict."""
 

@@ -15,8 +15,8 @@ from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
 from offpcc.envs.recorded_observations import transform_observations
-from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, levels, name_of, observation_wrappers
-from offpcc.envs.wrappers import bounds_of, raw_actions
+from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, describe_wrapper, levels, name_of, observation_wrappers
+from offpcc.envs.wrappers import WithoutState, bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, OK, Finding
@@ -24,7 +24,8 @@ from offpcc.utils.paths import shown
 from offpcc.utils.spaces import may_be_meant_as_image
 from offpcc.utils.words import counted
 
-PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(")  # wrappers that change no number
+# Wrappers that change no number.
+PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(", "WithoutState(")
 FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
 LEAST_FLOAT_FRAME = 24  # height and width; smaller arrays of floats may be several vectors
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
@@ -136,7 +137,7 @@ def match_states_and_wrappers(
     """Return the data, without states if the agent has none, and the wrappers they were seen through, if known.
 
     The state of the environment counts, or else `state`: see ``make.state``. An entry that only critics saw is an
-    ordinary one if the environment shows it to the agent.
+    ordinary one if the environment shows it to the agent. An ordinary entry is left out if the environment hides it.
     """
     seen = None if env is None else env.observation_space
     state_key = state if env is None else getattr(seen, "state_key", None)
@@ -149,12 +150,17 @@ def match_states_and_wrappers(
         if wrappers is not None and packing is not None:
             wrappers = [packing if one.startswith(PACKING[:2]) else one for one in wrappers]
         return replace(data, observation_space=seen), wrappers
+    hiding = [one for one in ([] if env is None else levels(env)) if isinstance(one, WithoutState)]
+    if space is not None and space.state_key is None and any(one.key in space.entries for one in hiding):
+        space = PackedDict(space.dict_space, hiding[0].key)
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
-    without = data.without_states()
+    without = replace(data, observation_space=space).without_states()
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING)]
-    if kept is not None and without.observation_space is not None:  # the rest is a Dict, too
-        kept.append(f"{PACKING[0]})")
+    if kept is not None:
+        kept += map(describe_wrapper, hiding)
+        if without.observation_space is not None:  # the rest is a Dict, too
+            kept.append(f"{PACKING[0]})")
     return without, kept
 
 

@@ -169,14 +169,14 @@ class WithoutState(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs)
         RecordConstructorArgs.__init__(self, key=key)
         gym.ObservationWrapper.__init__(self, env)
         assert isinstance(env.observation_space, Dict)
-        self._key = key
+        self.key = key
         self.observation_space = without_state(env.observation_space, key)
 
     def observation(self, observation: Any) -> Any:
         """Return the other entries."""
         if not isinstance(self.observation_space, Dict):
             return observation[OBSERVATION]
-        return {key: entry for key, entry in observation.items() if key != self._key}
+        return {key: entry for key, entry in observation.items() if key != self.key}
 
 
 class ActionScale(NamedTuple):
