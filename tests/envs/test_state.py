@@ -294,16 +294,43 @@ def test_a_policy_is_evaluated_from_recorded_states(with_info, tmp_path):
     assert np.isfinite(found.value)
 
 
+class Tinted(Lamp):
+    """Shows an image, with channels last, beside the lamp."""
+
+    image = spaces.Box(0, 255, (8, 9, 3), np.uint8)
+    observation_space = spaces.Dict({"observation": image, "lamp": spaces.Discrete(3)})
+
+    def observe(self):
+        return {"observation": np.full((8, 9, 3), self.steps, np.uint8), "lamp": self.steps % 3}
+
+
 @pytest.mark.parametrize("recorded_with", [["make.state = 'lamp'"], []], ids=["a state", "an ordinary entry"])
-@pytest.mark.parametrize("env, algo", [(Lamp, "td3_bc")])
+@pytest.mark.parametrize("env, algo", [(Lamp, "td3_bc"), (Tinted, "cbc")])
 def test_a_policy_is_evaluated_from_data_with_the_entry_that_it_does_not_see(env, algo, recorded_with, tmp_path):
     with loading.same_bindings():
         loading.load_gin_config(None, recorded_with)
         offpcc.collect(env, None, steps=60, seed=1).save(file := tmp_path / "data.hdf5")
-        loading.load_gin_config(None, ["make.state = 'lamp'"])
+        loading.load_gin_config(None, ["make.state = 'lamp'", "Convolutional.kernels = (2, 2, 2, 2)"])
         learner = offpcc.build(env, algo, dataset=file, algorithm={"hidden_dims": (8,)})
         found = offpcc.evaluate_from_data(offpcc.Agent(learner.algorithm), file, env=env, num_updates=3)
     assert np.isfinite(found.value)
+
+
+class Pictured(Rich):
+    """Shows an image, with channels last; the state is in its info."""
+
+    observation_space = spaces.Box(0, 255, (8, 9, 3), np.uint8)
+
+    def observe(self):
+        return np.full((8, 9, 3), self.steps, np.uint8)
+
+
+def test_images_beside_recorded_states_are_those_of_the_environment(with_info, tmp_path):
+    offpcc.collect(Pictured, None, steps=60, seed=1).save(file := tmp_path / "states.hdf5")
+    loading.load_gin_config(None, [])
+    plain = offpcc.collect(Pictured, None, steps=60, seed=1)
+    seen, expected = (read(data, make(Pictured, scale_actions=True)).rows.observations for data in (file, plain))
+    np.testing.assert_array_equal(seen, expected)
 
 
 class Boxed(Rich):

@@ -156,12 +156,23 @@ def match_states_and_wrappers(
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
     without = replace(data, observation_space=space).without_states()
+    if env is not None and without.observation_space is None:
+        without = _with_channels_of(env, without)
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING)]
     if kept is not None:
         kept += map(describe_wrapper, hiding)
         if without.observation_space is not None:  # the rest is a Dict, too
             kept.append(f"{PACKING[0]})")
     return without, kept
+
+
+def _with_channels_of(env: gymnasium.Env[Any, Any], data: Dataset) -> Dataset:
+    """Return images as the environment shows them; those that were an entry of a Dict have their channels first."""
+    shapes, first = [level.observation_space.shape for level in levels(env)], data.observations.shape[1:]
+    if len(first) != 3 or first in shapes or (*first[1:], first[0]) not in shapes:
+        return data
+    images, last = (np.moveaxis(part, 1, -1) for part in (data.observations, data.final_observations))
+    return replace(data, observations=np.ascontiguousarray(images), final_observations=np.ascontiguousarray(last))
 
 
 def match_frame_stack(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:
