@@ -350,6 +350,8 @@ class RunSpec:
         if start_from is None:
             check_num_epochs(trained.get("num_epochs"), then_env_steps > 0)
             check_begins_online(trained.get("num_epochs"), online, short_name(named), imagination is not None)
+        else:
+            trained.setdefault("num_epochs", 0)  # it has no effect, so nobody needs to give it
         return cls(
             env=env,
             env_function=function,

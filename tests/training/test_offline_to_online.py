@@ -149,6 +149,22 @@ def test_continuing_a_finished_run_gives_the_same(algo, online, launch, tmp_path
     assert_same(*(torch.load(run / "actor_best.pt") for run in (whole, after)))  # the best test was before the switch
 
 
+def test_a_run_that_continues_another_needs_no_number_of_epochs(online, launch, tmp_path):
+    """A binding of it would be refused, as one without effect."""
+    assert online("iql", then=())[0] == 0
+    given = ("--from", folder(tmp_path, "iql", "pendulum-v0_from_swings"), "--env", "pendulum-v0", *THEN)
+    config = tmp_path / "own.gin"
+    config.write_text("\n".join(one for one in SHORT if "num_epochs" not in one and "updates" not in one))
+    settings = ("--config", config, "--gin", *ONLINE)
+    code, _, err = launch(*given, *settings)
+    assert code == 0, err
+    assert [row["epoch"] for row in table(folder(tmp_path, "iql"))] == ["1", "2", "3"]
+    code, out, err = launch(*given[:-1], 360, "--resume")
+    assert code == 0 and "not exact" not in out and len(table(folder(tmp_path, "iql"))) == 4, err
+    code, _, err = launch(*given, *settings, "train.num_epochs=1", "--run_id", 2)
+    assert code == 2 and "train.num_epochs has no effect: the run continues another one" in err
+
+
 def test_settings_of_the_second_phase_that_a_run_leaves_behind_are_noted(online, launch, tmp_path):
     config = tmp_path / "own.gin"
     config.write_text("include 'configs/test/offline_short.gin'\nOfflineToOnline.share = 0.25\n")
