@@ -163,9 +163,9 @@ def test_the_log_standard_deviation_is_bounded():
     assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 20)])
 
 
-@pytest.mark.parametrize("log_std, moves", [(2.0, True), (2.1, False), (-5.0, True), (-5.1, False)])
+@pytest.mark.parametrize("log_std, moves", [(1.9, True), (2.1, False), (-4.9, True), (-5.1, False)])
 def test_a_log_standard_deviation_for_all_observations_is_bounded(log_std, moves):
-    """Beyond its bounds it has no gradient; on them it has."""
+    """Beyond its bounds it has no gradient. On them, `clamp` has one before PyTorch 2.14, and none since then."""
     fused, plain = built(IQL), built(IQL, False)
     for agent in (fused, plain):
         agent.actor.log_std.data.fill_(log_std)
