@@ -146,7 +146,7 @@ class RunResult:
 
         Args:
             device: the device of the networks.
-            last: True for the agent of the last epoch, which papers on recorded data report.
+            last: True for the agent at the end of the run, which papers on recorded data report.
 
         Raises:
             UserError: there is no such agent.
