@@ -230,11 +230,12 @@ def test_training_stops_when_no_member_improves():
     assert [one.patience for one in fit.progress[-2:]] == [1, 2]
 
 
-def test_a_training_resumes_exactly(tmp_path):
+@pytest.mark.parametrize("order", ["permutation", "bootstrap"])
+def test_a_training_resumes_exactly(order, tmp_path):
     data, file = linear_data(), tmp_path / "model.pt"
-    whole = small(data)
+    whole = small(data, {"order": order})
     trained(whole)
-    first = small(data)
+    first = small(data, {"order": order})
     first.run_epoch()
     save_model(first.model, file, first)
     with pytest.raises(UserError, match="is not finished"):
