@@ -316,6 +316,23 @@ def test_a_policy_is_evaluated_from_data_with_the_entry_that_it_does_not_see(env
     assert np.isfinite(found.value)
 
 
+@pytest.mark.parametrize("env", [Lamp, Tinted])
+def test_an_ordinary_entry_that_an_environment_hides_is_left_out_of_recorded_observations(env, tmp_path):
+    """What remains are the bytes of the other entry: steps / 20 as a float, or an image of the number of steps."""
+    offpcc.collect(env, None, steps=40, seed=1).save(file := tmp_path / "data.hdf5")
+    acting = make(env, state="lamp", shows_state=False, scale_actions=True)
+    rows = read(file, acting).rows
+    steps = np.tile(np.arange(21), 2)
+    if env is Lamp:
+        expected = np.float32(steps[:, None].repeat(2, 1) / 20)
+        np.testing.assert_array_equal(np.ascontiguousarray(rows.observations).view(np.float32), expected)
+    else:
+        np.testing.assert_array_equal(
+            rows.observations, np.uint8(steps)[:, None, None, None].repeat(8, 1).repeat(9, 2).repeat(3, 3)
+        )
+    assert [finding.level for finding in fits(offpcc.data.load_dataset(file), acting)] == [OK]
+
+
 class Pictured(Rich):
     """Shows an image, with channels last; the state is in its info."""
 
