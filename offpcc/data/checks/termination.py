@@ -7,7 +7,7 @@ import numpy as np
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.envs.termination import ROUNDING, find_rule
-from offpcc.utils.findings import OK, WARNING, Finding
+from offpcc.utils.findings import NOTE, OK, WARNING, Finding
 
 
 def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
@@ -39,7 +39,10 @@ def terminals(data: Dataset, names: Iterable[str]) -> list[Finding]:
             "values are not bootstrapped where the task continues: check whether the recorder dropped last steps, or "
             "recorded time limits as terminals; fine if the task had another rule"
         )
-        found.append(Finding("terminals", WARNING, text, remedy))
+        level, is_imagined = WARNING, data.metadata.get("imagined")
+        if isinstance(is_imagined, bool | np.bool_) and is_imagined:  # the rule has read the prediction
+            level, remedy = NOTE, "a model moves imagined observations back into the range of its data"
+        found.append(Finding("terminals", level, text, remedy))
     if len(missed):
         text = (
             f"steps that lead to a state where {name} ends (it continues while {rule.text}), but are not terminals: "

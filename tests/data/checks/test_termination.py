@@ -12,7 +12,7 @@ from offpcc.data.checks.check import examine_dataset
 from offpcc.data.checks.termination import terminals
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.load import load_dataset
-from offpcc.utils.findings import OK, WARNING
+from offpcc.utils.findings import NOTE, OK, WARNING
 
 SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 LENGTH = 20
@@ -58,6 +58,14 @@ def test_terminals_that_follow_the_rule_pass_and_those_a_step_early_are_told(bod
     assert finding.level == WARNING and "dropped last steps" in finding.remedy
     assert finding.found.startswith(f"terminals that lead to a state where {name} continues (")
     assert finding.found.endswith(f": 2 of 2, the first at step {LENGTH - 2}")
+
+
+def test_terminals_of_imagined_data_may_lead_back_into_the_range_of_the_models_data():
+    """The model's known rule reads the prediction, and the recording has the observation that was moved back."""
+    data = recorded("hopper", drop_last=True)
+    for imagined, level in ((True, NOTE), (np.True_, NOTE), (False, WARNING), (np.ones(3), WARNING)):
+        finding = one(replace(data, metadata={"imagined": imagined}), "hopper-v4")
+        assert finding.level == level and ("moves imagined observations back" in finding.remedy) == (level == NOTE)
 
 
 @pytest.mark.parametrize("body", FALLEN)
