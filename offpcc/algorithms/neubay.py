@@ -15,7 +15,7 @@ Differs from the authors' code:
 - `Imagination.real_share` is the share of real trajectories in a batch. The code weighs the two losses instead.
 - Rollouts have at most 64 steps by default (`Imagination.length`). The code's end at the task's time limit only.
 - The ensemble is that of `DynamicsModel`. For the paper's, bind 128 members, 100 elites, layer norm, "leaky_relu", and
-  bounds that are not learned. These bounds of the log variance are -10 and 0.5, in the code -5 and 0.25.
+  bounds that are not learned. These bounds of the log variance are -10 and 0.5. The authors' code has -5 and 0.25.
 - Imagined observations stay within the data's range, widened by a standard deviation (`DynamicsModel.margin`).
 """
 

@@ -334,7 +334,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--then_env_steps": {
         "type": arguments.positive,
         "metavar": "N",
-        "help": "After learning from --dataset, go on for N steps in --env, in whole epochs. OfflineToOnline in gin "
+        "help": "After learning from --dataset, continue for N steps in --env, in whole epochs. OfflineToOnline in gin "
         "has the settings. With train.num_epochs=0, begin in --env at once. The default with --from is 50000; a "
         "run that is resumed keeps its number.",
     },

@@ -224,7 +224,8 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ),
     ("n_envs collector_env_num", "environments.num_envs"),
     ("stop_value", "train.stop_return"),
-    ("save_freq checkpoint_freq save_interval", "Checkpoints.every_steps"),
+    ("save_freq checkpoint_freq", "Checkpoints.every_steps"),
+    ("save_interval", "Checkpoints.every"),
     ("IQL.temperature", "IQL.beta", "beta multiplies the advantage in the weights of the actor"),
     (
         "max_episode_steps",

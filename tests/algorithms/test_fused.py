@@ -163,9 +163,20 @@ def test_the_log_standard_deviation_is_bounded():
     assert_same_updates(fused, plain, [batch(seed) for seed in range(1, 20)])
 
 
-@pytest.mark.parametrize("log_std, moves", [(1.9, True), (2.1, False), (-4.9, True), (-5.1, False)])
+def clamp_has_a_gradient_on_its_bounds():
+    """It has one before PyTorch 2.14, and none since then."""
+    x = torch.zeros(1, requires_grad=True)
+    x.clamp(0.0, 1.0).backward()
+    return x.grad.item() == 1.0
+
+
+@pytest.mark.parametrize(
+    "log_std, moves", [(1.9, True), (2.0, True), (2.1, False), (-4.9, True), (-5.0, True), (-5.1, False)]
+)
 def test_a_log_standard_deviation_for_all_observations_is_bounded(log_std, moves):
-    """Beyond its bounds it has no gradient. On them, `clamp` has one before PyTorch 2.14, and none since then."""
+    """Beyond its bounds it has no gradient."""
+    if log_std in (2.0, -5.0) and not clamp_has_a_gradient_on_its_bounds():
+        pytest.skip("on the bounds, the plain update does not move with this version of PyTorch")
     fused, plain = built(IQL), built(IQL, False)
     for agent in (fused, plain):
         agent.actor.log_std.data.fill_(log_std)
