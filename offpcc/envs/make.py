@@ -439,7 +439,7 @@ def _with_time_limit(label: str, env: gymnasium.Env[Any, Any], steps: int) -> gy
         return env
     try:
         limited = TimeLimit(env, steps)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AssertionError) as error:  # the last before Gymnasium 1.3
         raise cannot_be_made(label, error, {TIME_LIMIT: steps}) from error
     own = [level._max_episode_steps for level in levels(env) if isinstance(level, TimeLimit)]
     if own and min(own) < steps:

@@ -430,7 +430,13 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
     content: bytes = model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # before PyTorch 2.13, the files of LSTMs
+        raise UserError(
+            f"onnxruntime cannot read the file that PyTorch {torch.__version__} wrote ({first_line(error)}); install "
+            f"PyTorch 2.13 or newer, or name a file NAME.pt2 for torch.export"
+        ) from error
     inputs = [port.name for port in step.inputs]
     return content, lambda arrays: session.run(None, dict(zip(inputs, arrays, strict=True)))
 

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -164,10 +165,25 @@ def test_random_actions_of_tests_and_signs_of_rewards(tmp_path, file):
 
 @pytest.mark.parametrize("file", ["actor.onnx", "actor.pt2"])
 def test_a_file_names_no_folder_of_this_machine(tmp_path, file):
+    if file.endswith(".onnx") and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13):
+        pytest.skip("PyTorch before 2.13 writes LSTMs wrongly")
     offpcc.export(agent_of(Wide, "rsac"), tmp_path / file)
     content = (tmp_path / file).read_bytes()
     assert str(Path(offpcc.__file__).parent).encode() not in content
     assert str(Path(torch.__file__).parent).encode() not in content
+
+
+def test_a_file_that_onnxruntime_cannot_read_is_refused(tmp_path, monkeypatch):
+    """Before 2.13, PyTorch writes LSTMs wrongly."""
+
+    def fail(*_, **__):
+        raise RuntimeError("Invalid attribute perm")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    expected = rf"cannot read the file that PyTorch {re.escape(torch.__version__)} wrote \(Invalid attribute perm\)"
+    with pytest.raises(UserError, match=rf"{expected}; install PyTorch 2.13 or newer, or name a file NAME.pt2"):
+        offpcc.export(agent_of(Wide, "bc"), tmp_path / "actor.onnx")
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("unwritten")
