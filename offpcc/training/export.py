@@ -434,8 +434,8 @@ def _onnx(step: ActorStep) -> tuple[bytes, Run]:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # before PyTorch 2.13, the files of LSTMs
         raise UserError(
-            f"onnxruntime cannot read the file that PyTorch {torch.__version__} wrote ({first_line(error)}); install "
-            f"PyTorch 2.13 or newer, or name a file NAME.pt2 for torch.export"
+            f"onnxruntime cannot read the file that PyTorch {torch.version.__version__} wrote ({first_line(error)}); "
+            f"install PyTorch 2.13 or newer, or name a file NAME.pt2 for torch.export"
         ) from error
     inputs = [port.name for port in step.inputs]
     return content, lambda arrays: session.run(None, dict(zip(inputs, arrays, strict=True)))
