@@ -321,7 +321,8 @@ def test_without_tests_there_is_the_last_actor_alone(launch, tmp_path):
     folder = run_folder(tmp_path, "machine-v0")
     assert (folder / "actor_last.pt").is_file() and not (folder / "actor_best.pt").exists()
     told = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert "no `actor_best.pt`. `actor_last.pt` is written after each epoch and at the end of the run." in told
+    expected = "there is no `actor_best.pt`. `actor_last.pt` is written after each epoch and at the end of the run."
+    assert expected in told
 
 
 def test_the_timeout_interrupts_a_close_that_takes_longer(launch, monkeypatch):

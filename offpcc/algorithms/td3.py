@@ -45,9 +45,11 @@ class TD3(DDPG):
 
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
-        reasons = {} if self.noise_clip else {"target_noise": "noise_clip is 0, so target actions have no noise"}
+        reasons = {}
         if not self.target_noise:
             reasons = {"noise_clip": "target_noise is 0, so there is nothing to clip"}
+        elif not self.noise_clip:
+            reasons = {"target_noise": "noise_clip is 0, so target actions have no noise"}
         return super().unused_parameters() | reasons
 
     def inner_update(self, batch: Batch) -> Stats:

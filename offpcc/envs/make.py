@@ -437,10 +437,11 @@ def _with_time_limit(label: str, env: gymnasium.Env[Any, Any], steps: int) -> gy
     """
     if any(isinstance(level, TimeLimit) and level._max_episode_steps == steps for level in levels(env)):
         return env
-    try:
-        limited = TimeLimit(env, steps)
-    except (TypeError, ValueError, AssertionError) as error:  # the last before Gymnasium 1.3
-        raise cannot_be_made(label, error, {TIME_LIMIT: steps}) from error
+    if not isinstance(steps, int) or steps <= 0:
+        raise UnsuitableEnvironment(
+            f"make.kwargs has {TIME_LIMIT!r}: {steps!r}, but it has to be an integer, and positive"
+        )
+    limited = TimeLimit(env, steps)
     own = [level._max_episode_steps for level in levels(env) if isinstance(level, TimeLimit)]
     if own and min(own) < steps:
         raise UnsuitableEnvironment(

@@ -55,7 +55,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.discrete_bcq": "6e29f528b03ac245",
     "algorithms.iql": "b17fb2fd07d7e36f",
     "algorithms.sac": "dd5d05572a300623",
-    "algorithms.td3": "172f577baac5db98",
+    "algorithms.td3": "de0965c541281b8b",
     "algorithms.td3_bc": "792b86fd431b5f36",
     "networks.actors": "3afdc1d9475c4659",
     "networks.cells.base": "e7d22e2a193c5ba9",

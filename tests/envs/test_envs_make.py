@@ -362,7 +362,7 @@ def test_a_time_limit_for_what_a_function_makes():
     assert ignored.spec.max_episode_steps == 7
     passed_on = make(lambda **given: gymnasium.make("Pendulum-v1", **given), kwargs={"max_episode_steps": 7})
     assert [level._max_episode_steps for level in levels(passed_on) if isinstance(level, TimeLimit)] == [7]
-    for steps, fault in ((300, "has a time limit of 200 steps"), (0, "positive"), ("7", "an integer|actually: 7")):
+    for steps, fault in ((300, "has a time limit of 200 steps"), (0, "positive"), ("7", "an integer")):
         with pytest.raises(UnsuitableEnvironment, match=fault):
             make(lambda: gymnasium.make("Pendulum-v1"), kwargs={"max_episode_steps": steps})
 
