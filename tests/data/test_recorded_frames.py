@@ -143,6 +143,15 @@ def test_a_disk_without_room_is_told(files, kind, monkeypatch):
         read(files[kind], memory_limit=1)
 
 
+@pytest.mark.parametrize("buffer_class", BUFFERS)
+def test_a_buffer_for_data_reserves_no_disk_for_its_capacity(files, buffer_class, monkeypatch):
+    rows = read(files["alone"]).rows
+    monkeypatch.setattr("offpcc.data.buffers.storage.os.posix_fallocate", lambda *_: pytest.fail("it was asked for"))
+    buffer = buffer_class(spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8), spaces.Discrete(4), memory_limit=1)
+    buffer.fill(rows, "test")
+    assert buffer.sample().observations.any()
+
+
 @pytest.mark.parametrize("kind", ["stacks", "alone"])
 def test_the_memory_does_not_hold_the_frames(tmp_path, kind):
     """While they are read, and while agents draw them."""

@@ -102,7 +102,7 @@ class ReplayBuffer(BufferBase):
         self.appended = [0] * num_envs  # rows ever appended to each ring
         self.copied = [0] * num_envs  # the same at the last copy to the device
         self.device_copy = DeviceCopy(on_device, type(self).__name__, self.device, self.layout)
-        self._set_storage(self._empty(self._first_rows()))
+        self._set_storage(self._empty(0))  # recorded data need no room here
 
     @property
     def return_discount(self) -> float | None:
@@ -160,7 +160,8 @@ class ReplayBuffer(BufferBase):
         return np.concatenate(places)
 
     def _grow(self) -> None:
-        grown = self._empty(min(2 * len(self.storage.is_start) // self.num_envs, self.ring_rows))
+        rows = max(2 * len(self.storage.is_start) // self.num_envs, self._first_rows())
+        grown = self._empty(min(rows, self.ring_rows))
         grown.put(self.storage.contiguous)
         if self.returns is not None:
             self.returns = np.pad(self.returns, ((0, len(grown.is_start) - len(self.returns)), (0, 0)))
@@ -361,7 +362,7 @@ class ReplayBuffer(BufferBase):
 
     def clear(self) -> None:
         """Remove all transitions."""
-        self._set_storage(self._empty(self._first_rows()))
+        self._set_storage(self._empty(0))
         self.rings = [Ring() for _ in self.rings]
         self.num_transitions, self.returns = 0, None
         self.items_replaced()

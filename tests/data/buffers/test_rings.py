@@ -214,15 +214,16 @@ def test_planned_bytes_are_those_that_a_full_buffer_takes(space, num_envs):
     frame_stack = 2 if space.shape[0] == 6 else 1
     capacity = 40 * num_envs + num_envs - 1
     buffer = made(space, capacity=capacity, num_envs=num_envs, frame_stack=frame_stack)
+    assert not any(array.nbytes for array in buffer.storage.contiguous)  # it takes no room before it is used
+    observation = np.zeros(space.shape, space.dtype)
+    for t in range(12):
+        for env in range(num_envs):
+            buffer.push(observation, np.zeros(2), 0.0, observation, False, t % 5 == 4, env=env)
     real = sum(array.nbytes for array in buffer.storage.contiguous)  # its rings are smaller than a first block
     assert real == 40 * num_envs * buffer.bytes_per_step
     assert buffer.planned_bytes(10_000, None) == buffer.planned_bytes(10_000, 5) == real
     assert buffer.planned_bytes(40 * num_envs, None) == real
     assert buffer.planned_bytes(10 * num_envs, None) * 4 == real
-    observation = np.zeros(space.shape, space.dtype)
-    for t in range(12):
-        for env in range(num_envs):
-            buffer.push(observation, np.zeros(2), 0.0, observation, False, t % 5 == 4, env=env)
     assert buffer.planned_bytes(12 * num_envs, 5) == buffer.size * buffer.bytes_per_step
     assert buffer.size == num_envs * (12 + 3 * frame_stack)
 
