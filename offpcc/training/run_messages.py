@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection
@@ -15,6 +16,7 @@ from offpcc.config.loading import values
 from offpcc.core import has_images
 from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
+from offpcc.data.buffers.storage import folder_for_frames
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.rendering import backend
 from offpcc.training.analysis.run_tables import read_progress
@@ -126,14 +128,22 @@ def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
     """Return how large the replay buffer of new experience can grow.
 
     Raises:
-        UserError: that needs more memory than is free.
+        UserError: that needs more memory or disk than is free.
     """
-    available, planned = available_bytes(), buffer.planned_bytes(num_steps, longest)
+    available, planned, name = available_bytes(), buffer.planned_bytes(num_steps, longest), type(buffer).__name__
     if available is not None and planned > available:
         raise UserError(
             f"the replay buffer can grow to {planned:,} bytes, but {available:,} bytes of memory are free; lower "
-            f"{type(buffer).__name__}.capacity or train.num_epochs"
+            f"{name}.capacity or train.num_epochs"
         )
+    if needed := buffer.planned_file_bytes(num_steps, longest):
+        free = shutil.disk_usage(folder := folder_for_frames()).free
+        if needed > free:
+            raise UserError(
+                f"the replay buffer's images beyond {name}.memory_limit take {needed:,} bytes of disk, but {folder} "
+                f"has {free:,} bytes free; lower {name}.capacity, raise {name}.memory_limit, or name a folder on a "
+                f"larger disk in the environment variable TMPDIR"
+            )
     return f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
 
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import pytest
@@ -13,6 +14,7 @@ import offpcc
 from offpcc.cli.main import parse
 from offpcc.cli.messages import TrainOptions, command, program
 from offpcc.config import loading
+from offpcc.data.buffers.storage import folder_for_frames
 from offpcc.training.build import build_run
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_messages import describe_config
@@ -41,6 +43,23 @@ def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypa
     monkeypatch.setattr("offpcc.training.run_messages.available_bytes", lambda: 100)
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
+
+
+@pytest.mark.parametrize(("algo", "frames_on_disk"), [("cdqn", 4 * 500), ("crdqn", 4 * 21 - 1)])
+def test_images_that_take_more_disk_than_is_free_are_refused_at_the_start(algo, frames_on_disk, launch, monkeypatch):
+    """A buffer without memory has one file, for its capacity; one with memory has a file for each further episode."""
+    needed, name = frames_on_disk * 84 * 84, "RecurrentReplayBuffer" if "r" in algo else "ReplayBuffer"
+    command = ("--env", "TinyBreakout-v0", "--import", "tiny_atari", "--algo", algo, "--gin", f"{name}.capacity=500")
+    command = (*command, f"{name}.memory_limit={84 * 84}", f"{name}.batch_size=2", "train.num_epochs=1")
+    command = (*command, "train.num_steps_per_epoch=21", "train.num_test_episodes_per_epoch=1")
+    asked, disk_usage = [], "offpcc.training.run_messages.shutil.disk_usage"
+    for free in (needed - 1, needed):
+        monkeypatch.setattr(disk_usage, lambda folder, free=free: asked.append(folder) or SimpleNamespace(free=free))
+        code, _, err = launch(*command)
+        assert (code == 2) == (free < needed), err
+        told = f"beyond {name}.memory_limit take {needed:,} bytes of disk, but {asked[0]} has {free:,} bytes free"
+        assert (told in err) == (free < needed)
+    assert asked == [folder_for_frames()] * 2
 
 
 @pytest.mark.parametrize(("recorded_in", "advised"), [("pendulum-v0", "pendulum-v0"), ("Hopper-v2", "Hopper-v4")])

@@ -193,12 +193,20 @@ class ReplayBuffer(BufferBase):
         """Size of a row in bytes."""
         return self.layout.bytes_per_row
 
-    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes of memory that the buffer needs for a run of `num_steps` environment steps."""
+    def _planned_rows(self, num_steps: int, longest_episode: int | None) -> int:
         episodes = self.episodes_per_env(num_steps, longest_episode)
         rows = math.ceil(num_steps / self.num_envs) + self.frame_stack * episodes
-        rows = self.num_envs * min(self.ring_rows, rows)
+        return self.num_envs * min(self.ring_rows, rows)
+
+    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Return the bytes of memory that the buffer needs for a run of `num_steps` environment steps."""
+        rows = self._planned_rows(num_steps, longest_episode)
         return rows * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(rows)
+
+    def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Return the bytes of disk that the buffer needs for such a run: its file has room for the whole capacity."""
+        rows = self._planned_rows(num_steps, longest_episode)
+        return self.max_items * self.bytes_per_frame if self.on_disk(rows) else 0
 
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env

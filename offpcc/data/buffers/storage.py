@@ -31,11 +31,15 @@ def wrap_edges(with_edges: Any, num_rings: int) -> None:
     )
 
 
+def folder_for_frames() -> str:
+    """Return the folder of temporary files: ``$TMPDIR``, else /var/tmp, which is on a disk where /tmp may not be."""
+    return os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir())
+
+
 def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames", less: str = "capacity") -> Array:
     """Return an array of uint8 zeros in a temporary file: the system writes it to disk and frees its memory.
 
-    The file is in ``$TMPDIR``, else in /var/tmp, which is on a disk where /tmp may be in memory. It has no name, so it
-    is gone when the array is.
+    The file is in `folder_for_frames`. It has no name, so it is gone when the array is.
 
     Args:
         shape: The shape.
@@ -45,8 +49,7 @@ def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames
     Raises:
         UserError: The disk has no room for it.
     """
-    folder = os.environ.get("TMPDIR") or ("/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir())
-    num_bytes = math.prod(shape)
+    folder, num_bytes = folder_for_frames(), math.prod(shape)
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             # Otherwise, a full disk would end the process later. Some systems have no such function.
