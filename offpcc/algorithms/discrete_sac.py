@@ -4,6 +4,7 @@ The policy's expectations over actions are sums, so nothing is sampled.
 
 Differs from the paper: the target entropy is a share of the largest entropy, log A. The paper's share is 0.98. A policy
 cannot keep it and still prefer an action, so the temperature would grow without end; see `target_entropy_ratio`.
+`backup_entropy` is of Asad et al. 2025 (arXiv:2509.09838): without it, only the actor's loss rewards entropy.
 """
 
 from typing import Any
@@ -34,6 +35,8 @@ class DiscreteSAC(ActorCritic):
         autotune: whether the temperature is learned; else it stays `alpha`.
         target_entropy_ratio: target entropy of the policy, as a share of log A.
         alpha_lr: learning rate of the temperature.
+        backup_entropy: whether the critics' targets contain the next actions' entropy. With False, an agent that waits
+            earns nothing by it, so the temperature may be higher.
         kwargs: see `ActorCritic`.
     """
 
@@ -52,6 +55,7 @@ class DiscreteSAC(ActorCritic):
         autotune: Flag = True,
         target_entropy_ratio: Fraction = 0.5,
         alpha_lr: Rate = 3e-4,
+        backup_entropy: Flag = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **kwargs)
@@ -60,6 +64,7 @@ class DiscreteSAC(ActorCritic):
                 f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
                 f"temperature of 0, set autotune = False"
             )
+        self.backup_entropy = backup_entropy
         entropy = target_entropy_ratio * float(torch.tensor(float(self.action_dim)).log())
         self.temperature = Temperature(alpha, autotune, entropy).to(self.device)
         self.alpha_optimizer = Optimizer([(self.temperature.learned_parameters(), alpha_lr)])
@@ -85,10 +90,15 @@ class DiscreteSAC(ActorCritic):
         return self.td_loss(batch, chosen_values(self.critics, h, batch), self.target(h, batch))
 
     def target(self, h: Summaries, batch: Batch) -> Tensor:
-        """Return y = r + gamma (1 - d) V(o'), with V = sum_a' pi(a'|o') (min Q'(o', a') - alpha log pi(a'|o'))."""
+        """Return y = r + gamma (1 - d) V(o'), with V = sum_a' pi(a'|o') (min Q'(o', a') - alpha log pi(a'|o')).
+
+        Without `backup_entropy`, V does not contain alpha log pi.
+        """
         with torch.no_grad():
             log_probs = self.actor.log_probs(h.next_pi)
-            values = self.target_values(h.target_q[:, :, 1:]).amin(0) - self.temperature() * log_probs
+            values = self.target_values(h.target_q[:, :, 1:]).amin(0)
+            if self.backup_entropy:
+                values = values - self.temperature() * log_probs
             return self.td_target(batch, (log_probs.exp() * values).sum(-1, keepdim=True))
 
     def actor_loss(self, h: Summaries, batch: Batch) -> tuple[Tensor, Stats]:

@@ -808,6 +808,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         tried["actor_lr"] = 0.3
     if issubclass(case.cls, DiscreteSAC):
         options, tried = {"autotune": True}, {**tried, "target_entropy_ratio": 0.9, "alpha_lr": 0.3}
+        tried["backup_entropy"] = False
     if issubclass(case.cls, DiscreteCRR):
         options = {"weight_type": "binary" if case.images else "exp"}
         tried |= {"temperature": 9.0, "max_advantage_weight": 1e-3}

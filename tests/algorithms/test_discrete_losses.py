@@ -168,7 +168,8 @@ def dsac_reference(agent, rows):
         q = {"min": qs.amin(0), "mean": qs.mean(0), "first": qs[0]}[agent.actor_q]
         return sum(log_probs[a].exp() * (alpha * log_probs[a] - q[a]) for a in range(CHOICES))
 
-    return with_policy(agent, rows, alpha, lambda q, action: 0.0, actor_term)
+    in_target = alpha if agent.backup_entropy else 0.0
+    return with_policy(agent, rows, in_target, lambda q, action: 0.0, actor_term)
 
 
 def dcrr_reference(agent, rows):
@@ -206,6 +207,7 @@ CASES = [
     (QRDQN, qrdqn_reference, {"num_quantiles": 3, "double": True, "dueling": True, **STEPS}),
     (DiscreteSAC, dsac_reference, {"alpha": 0.3}),
     (DiscreteSAC, dsac_reference, {"alpha": 0.3, "num_critics": 3, "actor_q": "mean", **STEPS}),
+    (DiscreteSAC, dsac_reference, {"alpha": 0.3, "backup_entropy": False, **STEPS}),
     (DiscreteBC, dbc_reference, {}),
     (DiscreteCQL, qrdqn_reference, {"num_quantiles": 4, "conservative_weight": 2.0}),
     (DiscreteCQL, qrdqn_reference, {"num_quantiles": 1, **STEPS}),
