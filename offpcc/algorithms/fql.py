@@ -65,6 +65,8 @@ class FQL(ActorCritic):
     def unused_parameters(self) -> dict[str, str]:
         """See `ActorCritic`."""
         reasons = {"q_agg": "targets ask a single critic"} if self.asks_one_critic else {}
+        if not self.alpha:
+            reasons["flow_steps"] = "alpha is 0, so the policy does not imitate the flow"
         return super().unused_parameters() | reasons
 
     def build_actor(self, summary_dim: int, hidden_dims: Any) -> FlowActor:

@@ -854,6 +854,7 @@ def test_what_is_said_to_be_without_effect_is_and_nothing_else(case, autotune):
         ("bcq", {"target_subset": 1}, "lmbda", 0.1, "targets ask a single critic"),
         ("fql", {"num_critics": 1}, "q_agg", "min", "targets ask a single critic"),
         ("fql", {"target_subset": 1}, "q_agg", "min", "targets ask a single critic"),
+        ("fql", {"alpha": 0.0}, "flow_steps", 3, "alpha is 0, so the policy does not imitate the flow"),
         ("td3", {"target_noise": 0.0}, "noise_clip", 0.1, "target_noise is 0, so there is nothing to clip"),
         ("rebrac", {"noise_clip": 0.0}, "target_noise", 9.0, "noise_clip is 0, so target actions have no noise"),
         ("crr", {"num_samples": 1}, "advantage_type", "max", "mean and maximum of one sample are equal"),
