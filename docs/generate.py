@@ -204,7 +204,7 @@ def command(name: str) -> Iterator[str]:
         value = one.default[0] if isinstance(one.default, list) and one.default else one.default
         given = [] if value in (None, False, []) else [f"default: {value}"]
         text = "; ".join([*filter(None, [one.help]), *(part for part in given if "default" not in (one.help or ""))])
-        option = f"{words} {metavar.replace('|', ' or ')}".strip() + (" ..." if one.nargs == "+" else "")
+        option = f"{words} {metavar.replace('|', ' or ')}".strip() + (" ..." if one.nargs in ("+", "*") else "")
         rows.append([f"`{option}`", "yes" if one.required else "", one_line(text)])
     yield table(["option", "required", "meaning"], rows)
 

@@ -378,7 +378,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
     "page": {
-        "nargs": "?",
+        "nargs": "*",
         "metavar": "PAGE|TEXT",
         "help": "Print this page, such as sweeps. If no page has this name, list the pages that contain this text, "
         "such as burn_in. The default is a list of all pages.",

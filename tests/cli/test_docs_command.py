@@ -41,4 +41,6 @@ def test_pages_that_contain_a_text_are_listed_with_their_lines(capsys, monkeypat
     assert line == f"  {tmp_path}/guide/b.md:2: burn_in is here (and 1 more)"
     assert other.startswith(f"  {tmp_path}/a.md:4: ...x") and " Burn_In " in other and other.endswith("y...")
     assert len(other) < len(str(tmp_path)) + 130
+    assert main(["docs", "burn_in", "IS"]) == 0  # words without quotes are one text
+    assert capsys.readouterr().out.splitlines()[1:] == [f"  {tmp_path}/guide/b.md:2: burn_in is here"]
     assert main(["docs", ""]) == 2
