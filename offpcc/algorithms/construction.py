@@ -375,7 +375,12 @@ class Construction:
             fault = "chooses its actions with its critics, and there is no state when an agent acts"
             remedy = f'remove make.state, or bind {owner}.critic_inputs = "history"'
         if fault:
-            raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {owner} {fault}; {remedy}")
+            raise UserError(f"{self._told_inputs(options)}, but {owner} {fault}; {remedy}")
+
+    def _told_inputs(self, options: NetworkOptions) -> str:
+        """Return what the critics see, and that it is the default if nobody chose it, for messages."""
+        by_default = ", the default with make.state" if options.critic_inputs is None else ""
+        return f"{type(self).__name__}.critic_inputs is {self.critic_inputs!r}{by_default}"
 
     @property
     def num_states(self) -> int:
@@ -569,7 +574,7 @@ class Construction:
             self.critic_encoders = nn.ModuleList(encoder(own_shape) for _ in range(own))
             if self.acts_by_values:
                 self.critic_encoders[0] = self.actor_encoder
-        self._check_shared_encoder(owner)
+        self._check_shared_encoder(owner, options)
         if not self.acts_by_values:
             self.actor = self.build_actor(dim, of_actor)
         actor_dim, dim = dim, self.num_states + dim * (self.critic_inputs != "state")
@@ -619,7 +624,7 @@ class Construction:
             error.add_note(advice)
             raise
 
-    def _check_shared_encoder(self, owner: str) -> None:
+    def _check_shared_encoder(self, owner: str, options: NetworkOptions) -> None:
         if not self.num_states:
             return
         fault = ""
@@ -630,7 +635,7 @@ class Construction:
             fault = "the critics' loss trains the shared encoder, but these critics would not read its output"
             remedy = f'bind {owner}.critic_inputs = "history+state"'
         if fault:
-            raise UserError(f"{owner}.critic_inputs is {self.critic_inputs!r}, but {fault}; {remedy}")
+            raise UserError(f"{self._told_inputs(options)}, but {fault}; {remedy}")
 
     def optimizer(self, groups: Sequence[tuple[Iterable[Tensor], Rate]]) -> Optimizer:
         """Return an optimizer of networks, with the settings of this algorithm; see `Optimizer`."""

@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "859c670246cd7005",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "b2c789173f20cb1e",
+    "algorithms.construction": "d7336bc96b200fc9",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "6e29f528b03ac245",
     "algorithms.iql": "b17fb2fd07d7e36f",

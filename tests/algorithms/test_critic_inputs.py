@@ -192,6 +192,15 @@ def test_what_cannot_have_a_state_is_refused(cls, options, words):
         cls(space_of(VECTORS), ACTIONS, **options)
 
 
+@pytest.mark.parametrize("cls", [RecurrentSACSharing, BCQ])
+def test_a_refused_default_is_said_to_be_the_default(cls):
+    default, name = ", the default with make.state", cls.__name__
+    for options, told in (({}, default), ({"critic_inputs": BOTH}, "")):
+        with pytest.raises(UserError) as caught:
+            cls(space_of(VECTORS), ACTIONS, **options)
+        assert caught.value.message.startswith(f"{name}.critic_inputs is 'history+state'{told}, but ")
+
+
 def test_a_state_is_needed():
     with pytest.raises(UserError, match=r"but there is no state; bind make.state to the place of the state"):
         SAC(VECTORS, ACTIONS, critic_inputs=ALONE)
