@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import gin
 
 from offpcc.config import gin_private
-from offpcc.config.synonyms import LEARNING_WRAPPERS, argument_hint, binding_hint
+from offpcc.config.synonyms import LEARNING_WRAPPERS, OWN, argument_hint, binding_hint, differs_by_s
 from offpcc.config.validation import FOR_NUMBERS, check_arguments, format_value, has_flags, rules_of, takes_numbers
 from offpcc.utils.errors import UserError, print_to_stderr, similar
 
@@ -109,6 +109,8 @@ def nearest_parameter(name: str, function: Any) -> str:
     hint = binding_hint(name, families, known)
     if "Recurrent." in hint and not any("Recurrent" in family for family in families):
         hint = f"{hint}, in an algorithm with memory, such as rsac"
+    if not hint and "ActorCritic" in families and differs_by_s(name, known) and (others := OWN.get(name)):
+        return f"{nearest(name, known)} For a memory, bind {' and '.join(others)}"  # any algorithm may have one
     return hint or nearest(name, known)
 
 

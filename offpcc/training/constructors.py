@@ -253,9 +253,11 @@ def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
         advice = f'give it to the environments: environments={{"{name}": ...}}'
     elif name in settable(RecurrentReplayBuffer if entry.memory else ReplayBuffer):
         advice = f'give it to the buffer: buffer={{"{name}": ...}}'
-    elif entry.memory is None and not differs_by_s(name, known) and (ours := _of_memory(name)):
+    elif entry.memory is None and (ours := _of_memory(name)):
         kin = next(one for one in TABLE.values() if one[1:] == (entry.algorithm, "separate", entry.images))
         advice = f"{ours} is a setting of agents with memory, such as offpcc.{kin.cls.__name__}"
+        if differs_by_s(name, known):
+            advice = f"{nearest(name, sorted(known))} {advice}"
     elif name in settable(Convolutional):
         advice = f'it is a setting of convolutions: offpcc.configure(None, "Convolutional.{name} = ...")'
     else:

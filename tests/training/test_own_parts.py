@@ -13,7 +13,7 @@ import offpcc
 from offpcc.algorithms import SAC
 from offpcc.data import ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
-from offpcc.networks import Convolutional
+from offpcc.networks import Convolutional, Recurrent
 from offpcc.training.build import note_on_data
 from offpcc.training.callbacks import Callback
 from offpcc.training.loggers import Logger, Loggers
@@ -455,6 +455,11 @@ def test_a_state_that_no_checkpoint_could_give_back_is_refused_when_it_is_writte
     )
     with pytest.raises(UserError, match=words):
         offpcc.fit(spec)
+
+
+def test_an_own_algorithm_with_a_memory_is_told_which_class_has_the_size_of_the_memory():
+    with pytest.raises(UserError, match=r"hidden_dims\? For a memory, bind Recurrent.hidden_dim$"):
+        offpcc.build("pendulum-v0", KeepsAnArray, algorithm={"encoder": Recurrent, "hidden_dim": 8})
 
 
 def test_the_note_on_recorded_data_names_the_attribute_that_says_that_an_own_algorithm_is_for_them():

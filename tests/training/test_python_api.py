@@ -383,6 +383,7 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
         ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is lr$"),
         ({"gama": 0.9}, r"SAC takes no argument 'gama'; did you mean gamma"),
         ({"hidden_dim": 64}, r"SAC takes no argument 'hidden_dim'; did you mean hidden_dims"),
+        ({"hidden_dim": 64}, r"hidden_dims\? hidden_dim is a setting of agents with memory, such as offpcc"),
         ({"norm_obs": True}, r"SAC takes no argument 'norm_obs'; in offpcc that is normalize_observations$"),
         ({"activation_fn": None}, r"SAC takes no argument 'activation_fn'; MLPs have ReLU"),
         ({"xyzzy": 1}, r"SAC takes no argument 'xyzzy'; help\(offpcc.SAC\) lists its arguments"),
