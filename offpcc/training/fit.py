@@ -605,17 +605,20 @@ def _train(
                 facts = {"epochs": loop.epoch, "stopped": bool(loop.stopped), "best_test_return": loop.best_return}
                 folder.note(status="finished", **facts)
             except signals.Interrupted as stop:
+                folder.note(status="stopped")  # now, because a second Ctrl-C may interrupt the saving
                 if stop.is_second:  # an update may be half done, so nothing is saved
-                    kept = "its last checkpoint stays" if folder.has_checkpoint() else "there is no checkpoint yet"
-                    stop.message = f"stopped at once; {kept}"
+                    stop.message = _stopped_at_once(folder)
                 elif loop.epoch >= num_epochs or loop.stopped:
                     stop.message = f"stopped after its last step, {loop.step:,}, and saved"
                 else:
                     left = num_epochs - loop.switch_epoch
                     num_steps = (loop.switch_step or 0) + left * spec.training["num_steps_per_epoch"]
                     stop.message = f"stopped at step {loop.step:,} of {num_steps:,}, and saved"
-                    saving.save()  # may be the first to find a NaN or infinity
-                folder.note(status="stopped")
+                    try:
+                        saving.save()  # may be the first to find a NaN or infinity
+                    except signals.Interrupted as second:
+                        second.message = _stopped_at_once(folder)
+                        raise second from None
                 raise
         except NonFiniteError as error:
             at_step = error.at(loop.step)
@@ -635,6 +638,11 @@ def _train(
     except signals.Interrupted as stop:
         stop.message, stop.is_late = "is finished", True
         raise
+
+
+def _stopped_at_once(folder: RunFolder) -> str:
+    kept = "its last checkpoint stays" if folder.has_checkpoint() else "there is no checkpoint yet"
+    return f"stopped at once; {kept}"
 
 
 def open_loggers(

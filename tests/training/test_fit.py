@@ -113,6 +113,23 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
     assert fit(spec(), parts, resume=True, announce=silent).was_finished
 
 
+def test_a_second_interrupt_while_the_run_is_saved_leaves_a_run_that_is_stopped(tmp_path, monkeypatch):
+    def status():
+        return json.loads((tmp_path / "run.json").read_text())["status"]
+
+    seen = []
+
+    def save(self):
+        seen.append(status())  # what the run says if this process ends now, as by the command line
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupt_at(monkeypatch, 60)
+    monkeypatch.setattr(Checkpoints, "save", save)
+    with pytest.raises(signals.Interrupted, match="stopped at once; there is no checkpoint yet"):
+        fit(spec(), tmp_path, announce=silent)
+    assert [*seen, status()] == ["stopped", "stopped"]
+
+
 def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "sac" / "1"
     fit(spec(algo="sac", algorithm={"hidden_dims": (8,)}, environments={"num_envs": 2}), folder, announce=silent)
