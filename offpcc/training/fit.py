@@ -63,6 +63,7 @@ from offpcc.training.loggers import (
     report_errors,
     tracking_wanted,
 )
+from offpcc.training.metrics import Loop
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
@@ -329,14 +330,19 @@ def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
 def ended(spec: RunSpec, checkpoint: Checkpoint) -> bool:
     """Check whether the run of a checkpoint is finished.
 
-    A run that ended early continues if the spec has more epochs, another `stop_return` or another `stop_tests`.
+    A run that ended early continues if the spec has more epochs, another `stop_return` or another `stop_tests`. With
+    another rule, a run ends at once if its last tests fulfil it.
     """
     num_epochs, loop = planned_epochs(spec, checkpoint), checkpoint["loop"]
+    if loop["epoch"] >= num_epochs or num_epochs > checkpoint["num_epochs"]:
+        return bool(loop["epoch"] >= num_epochs)
     rule = {name: write_plainly(spec.training[name.removeprefix("train.")]) for name in ENDS_EARLY}
-    is_same = num_epochs <= checkpoint["num_epochs"] and stops_alike(
-        plain_values(checkpoint["config"]), rule, ENDS_EARLY
-    )
-    return loop["epoch"] >= num_epochs or (bool(loop["stopped"]) and is_same)
+    if stops_alike(plain_values(checkpoint["config"]), rule, ENDS_EARLY):
+        return bool(loop["stopped"])
+    check_settings(**spec.training)
+    level, number = (spec.training[name.removeprefix("train.")] for name in ENDS_EARLY)
+    done = Loop(rows=loop.get("rows", []), switch_epoch=loop.get("switch_epoch", 0))
+    return level is not None and done.last_tests_reach(level, number)
 
 
 def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
@@ -559,6 +565,8 @@ def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: boo
             messages += checkpoints.resume(plan.checkpoint, experiment, began_with_networks)
             if not ended(spec, plan.checkpoint):
                 loop.stopped = False
+            elif loop.epoch < planned_epochs(spec, plan.checkpoint):
+                loop.stopped = True
             if loop.best_return is not None and not folder.actor_best.is_file():
                 loop.best_return = None
                 messages.append(f"{folder.actor_best} is missing; the best actor is chosen from the next tests")

@@ -301,6 +301,22 @@ def test_a_run_that_reached_its_return_continues_exactly_with_another_return(tmp
     assert_equal_runs(whole.path, folder.path)
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_resumed_run_whose_tests_reach_its_new_return_ends_at_once(tmp_path, ended):
+    high = 1e6 if not ended else -1e6
+    given = {"callbacks": [stop_after(1)]} if not ended else {}
+    folder, _ = fit_quietly(short_run(tmp_path, stop_return=high), **given)
+    if not ended:
+        folder.note(status="stopped")  # as if a signal had come
+    before = folder.progress.read_text()
+    _, told = fit_quietly(short_run(tmp_path, stop_return=-2e6), resume=True)
+    assert ("run 1 is finished" if ended else "after epoch 1 of 3: the last test reached train.stop_return") in told
+    assert folder.progress.read_text() == before and folder.status() == "finished"
+    assert "run 1 is finished" in fit_quietly(short_run(tmp_path, stop_return=-2e6), resume=True)[1]
+    with pytest.raises(UserError, match=r"train.stop_return is 'low'; it has to be a number"):
+        fit_quietly(short_run(tmp_path, stop_return="low"), resume=True)
+
+
 def test_a_callback_that_raises_costs_no_epoch(tmp_path):
     called = []
 
