@@ -573,6 +573,9 @@ def _spaces(env: Env) -> Finding:
     text = f"observation {_space_as_text(env.observation_space)}; action {_space_as_text(actions)}"
     low, high = bounds_of(actions)
     fixed = np.flatnonzero(low == high)
+    if fixed.size and isinstance(actions, Discrete):
+        remedy = "an agent has nothing to choose: give action_space two actions or more"
+        return Finding("spaces", WARNING, f"{low[0]:.0f} is the only action; {text}", remedy)
     if fixed.size:
         remedy = "leave it out of action_space, or give it different bounds"
         return Finding("spaces", WARNING, f"action {fixed[0]} can only be {low[fixed[0]]:.4g}; {text}", remedy)

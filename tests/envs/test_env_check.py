@@ -229,6 +229,13 @@ class Stuck(Healthy):
     action_space = Box(np.array([-1, 3], np.float32), np.array([1, 3], np.float32))
 
 
+class NoChoice(Healthy):
+    action_space = Discrete(1, start=3)
+
+    def step(self, action):
+        return super().step([action - 3])
+
+
 class Floats(Healthy):
     """An image in fractions, where its space says bytes."""
 
@@ -276,7 +283,8 @@ class Floats(Healthy):
         (OwnGenerator, "resume", WARNING, ["the reset of episode 1", "not exact", "self.np_random"]),
         (OldGenerator, "resume", WARNING, ["cannot be restored", "RandomState"]),
         (Reluctant, "actions", FAULT, ["actions of -1", f"ArithmeticError: too strong ({__file__}:"]),
-        (Stuck, "spaces", WARNING, ["action 1 can only be 3"]),
+        (Stuck, "spaces", WARNING, ["action 1 can only be 3", "or give it different bounds"]),
+        (NoChoice, "spaces", WARNING, ["3 is the only action; ", "give action_space two actions or more"]),
     ],
 )  # fmt: skip
 def test_a_fault_is_found_and_named_and_nothing_else(find, environment, check, level, words):
