@@ -971,6 +971,9 @@ def test_an_agent_acts_in_several_environments():
         offpcc.evaluate(agent, "pendulum-v0", episodes=1)
     with pytest.raises(ValueError, match="act got a wrong observation: 'camera' is missing"):
         agent.act({"place": seen[0]["place"], "mirrored": 1})
+    for entry, told in (({"place": [np.nan]}, "'place' holds nan"), ({"mirrored": 5}, "'mirrored' holds a choice .*")):
+        with pytest.raises(ValueError, match=f"{told}; correct the environment, or the argument of `act`$"):
+            agent.act({**seen[0], **entry})
     with pytest.raises(ValueError, match=r"needs a Dict: 'camera' of shape \(16, 16, 3\), 'mirrored'"):
         agent.act(np.zeros(3))
 

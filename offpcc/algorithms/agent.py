@@ -159,7 +159,7 @@ class Agent:
             try:
                 observation = packed.pack(by_key, () if self._num_envs is None else (self._num_envs,))
             except ValueError as error:
-                remedy = ""
+                remedy = "; correct the environment, or the argument of `act`" if " holds " in str(error) else ""
                 with suppress(ValueError, IndexError, StopIteration):
                     if self._num_envs is not None:
                         packed.pack(by_key, ())
