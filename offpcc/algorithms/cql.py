@@ -9,9 +9,8 @@ Differs from SAC: the target does not contain the next action's entropy (`backup
 Differs from the paper, all as in the authors' code:
 
 - The soft maximum over actions is not divided by the number of samples, so with 30 samples it is larger by log 30. The
-  authors' thresholds fit this form.
+  authors' thresholds fit this form. The actor may imitate in the first updates.
 - The soft maximum has a third group of samples, from the policy at the next observation, and a temperature.
-- The actor may imitate in the first updates.
 
 Differs from the authors' code:
 
@@ -57,6 +56,7 @@ class CQL(SAC):
     stat_names = (*SAC.stat_names, "gap", "multiplier")
     is_offline = normalizes_recorded = True
     first_updates = ("bc_steps",)
+    folds_windows = False  # the soft maximum needs the observation after each step, which a folded window lacks
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class CQL(SAC):
         """Return Q(o, a) of recorded actions and the soft maximum of Q(o, .), (N, B, T, 1) each.
 
         At temperature 1, the soft maximum is the log of the sum of exp Q(o, a') / density(a') over samples a' of three
-        policies: uniform, pi(.|o) and pi(.|o'). All Q values are at o.
+        policies: uniform, pi(.|o) and pi(.|o'); with any `n_step`, o' comes right after o. All Q values are at o.
         """
         with torch.no_grad():
             actions, log_probs = zip(*(self.samples(x, self.num_samples) for x in (h.pi, h.next_pi)), strict=True)

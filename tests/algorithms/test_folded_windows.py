@@ -103,6 +103,31 @@ def test_no_summary_that_was_left_out_reaches_an_update(algo, arguments, n_step)
     assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
+@pytest.mark.parametrize(("algo", "sees_images"), [("cql", False), ("rcql", False), ("ccql", True), ("crcql", True)])
+def test_cql_samples_actions_of_the_policy_at_the_observation_after_each_step(algo, sees_images, monkeypatch):
+    """Not at the one that the target bootstraps from, n steps later: vectors, memories and images have one formula."""
+    batch, lengths = windows(4)
+    space, actions = (gymnasium.spaces.Box(-1, 1, (num,), np.float32) for num in (144, 3))
+    if not sees_images:
+        batch = batch._replace(observations=batch.observations.flatten(2) / 255.0)
+    agent()  # loads its settings of images
+    arguments = {"n_step": STEPS, "hidden_dims": (8,), "num_samples": 2}
+    ours = find_algorithm(algo)(IMAGES if sees_images else space, actions, **arguments)
+    read, samples = [], ours.samples
+    monkeypatch.setattr(ours, "samples", lambda summary, num: read.append(summary) or samples(summary, num))
+
+    def found(batch):
+        batch = ours.prepare(batch)
+        h = ours.summarize(batch)
+        read.clear()
+        ours.q_and_soft_maximum(h, batch)
+        return [summary[:, 0] for summary in read]
+
+    steps = {name: x[:, : 2 if x.shape[1] > STEPS else 1] for name, x in zip(batch._fields[:6], batch[:6], strict=True)}
+    torch.testing.assert_close(found(batch), found(batch._replace(**steps)))
+    assert (lengths > 1).any()
+
+
 def test_encoders_that_read_previous_actions_see_all_steps():
     from offpcc.networks.convolutional import Convolutional
 
