@@ -35,8 +35,8 @@ class ConstrainedActor(ValueActor):
         self.set_threshold(threshold)
 
     def set_threshold(self, threshold: float) -> None:
-        """Allow actions whose probability is at least this share of the likeliest action's."""
-        self.least = math.log(max(threshold, 1e-30))
+        """Allow actions whose probability is at least this share of the likeliest action's; with 0, all actions."""
+        self.least = math.log(threshold) if threshold > 0.0 else -math.inf
 
     def forward(self, summary: Tensor) -> Tensor:
         """(N, 1, H) -> Q values (N, 1, A), or `LOWEST` for actions that are not allowed."""

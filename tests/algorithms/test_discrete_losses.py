@@ -332,14 +332,15 @@ def test_bcq_never_chooses_an_unlikely_action():
 
 @pytest.mark.parametrize("rows", [1, 20])  # up to eight by the NumPy mirror
 @pytest.mark.parametrize("double", [True, False])
-def test_a_threshold_of_bcq_that_changes_counts_at_once(rows, double, tmp_path):
+@pytest.mark.parametrize("logit", [9.0, 99.0])  # with a threshold of 0, no action is too unlikely
+def test_a_threshold_of_bcq_that_changes_counts_at_once(rows, double, logit, tmp_path):
     """`OfflineToOnline.decay` may name it."""
     agents = [agent_of(DiscreteBCQ, threshold=share, double=double) for share in (1.0, 0.0)]
     given = step(rows, agents[0])
     for agent in agents:
         agent.act(given, deterministic=True)
         with torch.no_grad():  # likely actions have low Q values
-            agent.actor.imitation[-1].bias.copy_(torch.tensor([9.0, 0.0, 0.0, 0.0]))
+            agent.actor.imitation[-1].bias.copy_(torch.tensor([logit, 0.0, 0.0, 0.0]))
             agent.critics.nets[0][-1].bias.copy_(torch.tensor([-9.0, 0.0, 0.0, 0.0]))
             agent.target_critics.load_state_dict(agent.critics.state_dict())
     assert agents[0].act(given, deterministic=True)[0][:, 0].all()
