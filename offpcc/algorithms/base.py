@@ -50,8 +50,8 @@ class ActorCritic(Acting, Construction):
             module.train(learns)
         batch = self.unpack(self.fold(batch.to(self.device)).without_padding())
         observations = batch.observations
+        self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields if learns])
         if learns:  # otherwise, no statistics may change
-            self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields])
             if self.augmentation is not None:
                 observations = self.augment(observations)
             if self.normalization is not None:

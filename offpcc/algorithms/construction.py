@@ -502,6 +502,23 @@ class Construction:
             batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
         return batch
 
+    def check_unprepared(self, batch: Batch) -> None:
+        """Raise if an `inner_update` that did not call `prepare` got a batch that `prepare` would have changed."""
+        normalizes = self.normalization is not None or self.state_normalization is not None
+        changes = {
+            "unpacks Dict observations": self.packed is not None or self.privileged is not None,
+            "normalises observations": normalizes,
+            "shifts images": self.augmentation is not None,
+            "applies clip_rewards": self.clip_rewards,
+            "puts zeros into padding": not batch.complete,
+        }
+        missed = [change for change, is_made in changes.items() if is_made]
+        if missed and not is_own(type(self), "prepare"):
+            raise UserError(
+                f"{type(self).__name__}.inner_update does not call self.prepare(batch), which {' and '.join(missed)}; "
+                f"begin inner_update with batch = self.prepare(batch)"
+            )
+
     def augment(self, observations: Tensor) -> Tensor:
         """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""
         assert self.augmentation is not None

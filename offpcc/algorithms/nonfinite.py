@@ -119,6 +119,7 @@ class NonFiniteGuard:
         num_updates: number of updates, skipped ones included.
         bad_in_a_row: number of consecutive bad updates up to the last one that the host knows of.
         is_search: whether the current update repeats a bad one without effect, to name its first bad tensor.
+        is_prepared: whether an update called the agent's `prepare`, which calls `check_batch`.
     """
 
     def __init__(self, device: torch.device, skips: bool = False, is_awaited: bool = True) -> None:
@@ -127,6 +128,7 @@ class NonFiniteGuard:
         self.found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
         self.num_updates = self.bad_in_a_row = 0
+        self.is_prepared = False
         self._clear()
 
     def _clear(self) -> None:
@@ -162,6 +164,7 @@ class NonFiniteGuard:
     def check_batch(self, *given: Tensor) -> None:
         """Register tensors of the batch, without padding, for the check before the first optimizer step."""
         if self._agent is not None:
+            self.is_prepared = True
             numbers = [x for x in given if x.is_floating_point()]
             self._unchecked += numbers if self.is_awaited else [x.sum() for x in numbers]
 
@@ -208,8 +211,11 @@ class NonFiniteGuard:
         Raises:
             NonFiniteError: a statistic of a normalisation is bad; or, on a GPU, a recent update was bad.
             SkippedUpdate: see `check_step`.
+            UserError: no update called `prepare`, which would have changed the batch.
         """
         agent, batch = self._agent, self._batch
+        if not self.is_prepared:
+            agent.check_unprepared(batch)
         stats = {**stats, **agent.host_stats()}
         self._unchecked += [statistic for statistic in self.statistics if statistic.dim()]  # no counts
         self._check(None, None, ())

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 import offpcc
 from offpcc.algorithms import SAC
-from offpcc.data import ReplayBuffer
+from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Convolutional, Recurrent
 from offpcc.training.build import note_on_data
@@ -418,6 +418,55 @@ def test_a_loss_without_statistics_is_refused_with_what_to_return(returned, word
     learner = offpcc.build("pendulum-v0", Returning, algorithm={"hidden_dims": (4,)})
     with pytest.raises(UserError, match=words):
         learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+
+
+class Unprepared(SAC):
+    """SAC without the first line of its update."""
+
+    def inner_update(self, batch):
+        return self.update_critics(self.summarize(batch), batch)
+
+
+class OwnPrepare(Unprepared):
+    def prepare(self, batch, learns=True):
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"normalize_observations": True}, "normalises observations"),
+        ({"normalize_observations": True, "clip_rewards": True}, "normalises observations and applies clip_rewards"),
+        ({"encoder": Recurrent}, "puts zeros into padding"),
+        ({"encoder": Recurrent, "normalize_observations": True}, "normalises observations and puts zeros into padding"),
+        ({"augmentation": RandomShift(), "shared_encoder": Convolutional}, "shifts images"),
+        ({}, ""),
+    ],
+)
+@pytest.mark.parametrize("nonfinite", ["raise", "skip"])
+def test_an_update_that_does_not_prepare_its_batch_is_one_message(options, words, nonfinite):
+    images = "augmentation" in options
+    space = spaces.Box(0, 255, (1, 40, 40), np.uint8) if images else spaces.Box(-1.0, 1.0, (3,), np.float32)
+    actions = spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def update(cls):
+        agent = cls(space, actions, hidden_dims=(4,), nonfinite=nonfinite, **options)
+        if agent.memoryless:
+            buffer = ReplayBuffer(space, actions, batch_size=4)
+        else:
+            buffer = RecurrentReplayBuffer(space, actions, batch_size=4)
+        for step in range(20):
+            buffer.push(space.sample(), actions.sample(), 1.0, space.sample(), False, step in (3, 19))
+        agent.update_networks(buffer.sample())
+        return agent
+
+    if words:
+        with pytest.raises(UserError, match=rf"Unprepared.inner_update does not .* which {words}; begin inner_update"):
+            update(Unprepared)
+        update(OwnPrepare)
+        assert update(SAC).nonfinite_guard.is_prepared
+    else:
+        assert not update(Unprepared).nonfinite_guard.is_prepared
 
 
 def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
