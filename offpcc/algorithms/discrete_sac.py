@@ -33,7 +33,7 @@ class DiscreteSAC(ActorCritic):
         action_space: see `ActorCritic`.
         alpha: initial temperature.
         autotune: whether the temperature is learned; else it stays `alpha`.
-        target_entropy_ratio: target entropy of the policy, as a share of log A.
+        target_entropy_ratio: target entropy of the policy, as a share of log A; below 1, if the temperature is learned.
         alpha_lr: learning rate of the temperature.
         backup_entropy: whether the critics' targets contain the next actions' entropy. With False, an agent that waits
             earns nothing by it, so the temperature may be higher.
@@ -63,6 +63,11 @@ class DiscreteSAC(ActorCritic):
             raise UserError(
                 f"{type(self).__name__}.alpha is 0; a learned temperature must start above 0. For a constant "
                 f"temperature of 0, set autotune = False"
+            )
+        if autotune and target_entropy_ratio == 1.0:
+            raise UserError(
+                f"{type(self).__name__}.target_entropy_ratio is {target_entropy_ratio}; only the uniform policy has "
+                f"that entropy, so a learned temperature would grow without end; give less, such as 0.5"
             )
         self.backup_entropy = backup_entropy
         entropy = target_entropy_ratio * float(torch.tensor(float(self.action_dim)).log())

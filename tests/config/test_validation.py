@@ -238,6 +238,8 @@ REFUSED = [
     (TQC, "top_quantiles_to_drop", 25, "25, but num_quantiles is 25; no quantile would be left"),
     (DiscreteSAC, "target_entropy_ratio", 1.1, f"1.1; {FRACTION}"),
     (DiscreteSAC, "backup_entropy", 0, f"0; {FLAG}"),
+    (DiscreteSAC, "target_entropy_ratio", 1, "1; only the uniform policy has that entropy"),
+    (DiscreteSAC, "target_entropy_ratio", 1.0, "1.0; only the uniform policy has that entropy"),
     (DiscreteBCQ, "threshold", 2, f"2; {FRACTION}"),
     (DiscreteBCQ, "logits_weight", -1.0, f"-1.0; {AMOUNT}"),
     (DiscreteCQL, "conservative_weight", -1.0, f"-1.0; {AMOUNT}"),
