@@ -119,12 +119,8 @@ def print_values(policies: Sequence[Evaluated]) -> None:
                 f"{played.discounted:.2f}, mean undiscounted return {played.undiscounted:.1f}"
             )
     for one in ranking(policies):
-        low, high = one.estimate.bounds
-        if not one.estimate.is_possible:
-            print(
-                f"note: the recorded rewards give values from {low:,.4g} to {high:,.4g}, so the value of {one.actor} "
-                f"is wrong: the critics need more updates than {one.estimate.num_updates:,}, or other settings"
-            )
+        if note := one.estimate.note(str(one.actor)):
+            print(f"note: {note}")
     if len({one.estimate.memoryless for one in policies}) > 1:
         print(
             "note: critics of agents with memory learn from episodes, and others from single steps, so their values "

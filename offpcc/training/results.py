@@ -69,7 +69,7 @@ from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import Arguments, check_steps, configured_make, torch_settings
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError, for_python, warn_of_data
+from offpcc.utils.errors import UserError, for_python, is_command_line, warn_of_data
 from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import write_json, write_text
 from offpcc.utils.findings import Diagnosis
@@ -441,7 +441,8 @@ def evaluate_from_data(
 
     The value is the mean discounted return of the mode of the policy, from the first observations of the recorded
     episodes. See `offpcc.algorithms.fqe` for the method. Equal arguments give equal values. Of gin's bindings, only
-    those of `make` and `dataset` count.
+    those of `make` and `dataset` count. A `DataWarning` tells if the recorded rewards cannot give this value, because
+    the critics have not converged; `ValueEstimate.is_possible` is False then.
 
     Args:
         agent: the agent. Its own episode does not change.
@@ -488,7 +489,10 @@ def evaluate_from_data(
         options_of_fqe: dict[str, Any] = {"algorithm": algorithm or {}, "buffer": buffer or {}}
         if progress is not None:
             options_of_fqe["progress"] = progress
-        return estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **options_of_fqe)
+        estimate = estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **options_of_fqe)
+    if (note := estimate.note()) and not is_command_line():  # a command tells it with the values of all agents
+        warn_of_data(note)
+    return estimate
 
 
 @explains_calls

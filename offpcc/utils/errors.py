@@ -96,6 +96,11 @@ def command_line() -> Iterator[None]:
         _noted.reset(notes)
 
 
+def is_command_line() -> bool:
+    """Return whether a command runs, which tells what is found in its own way."""
+    return _is_command_line.get()
+
+
 def is_new(note: str) -> bool:
     """Return whether this command has not printed a note yet, for another run; in Python always True."""
     if (noted := _noted.get()) is None:

@@ -94,6 +94,16 @@ class ValueEstimate:
         slack = SLACK * max(most - least, abs(least), abs(most)) if math.isfinite(most - least) else 0.0
         return least - slack <= self.value <= most + slack
 
+    def note(self, whose: str = "the agent") -> str:
+        """Return what is wrong if the rewards of the data cannot give this value, which is that of `whose`; else ""."""
+        if self.is_possible:
+            return ""
+        low, high = self.bounds
+        return (
+            f"the recorded rewards give values from {low:,.4g} to {high:,.4g}, so the value of {whose} is wrong: the "
+            f"critics need more updates than {self.num_updates:,}, or other settings"
+        )
+
     def __str__(self) -> str:
         low, high = self.interval
         least, most = self.bounds

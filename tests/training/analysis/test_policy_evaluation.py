@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import warnings
 
 import gin
 import gymnasium
@@ -26,7 +27,7 @@ from offpcc.training.analysis.policy_evaluation import (
     policy_actions,
 )
 from offpcc.training.analysis.run_statistics import mean_interval, rank_correlation, ranks, regret_at
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import DataWarning, UserError
 
 GAMMA = 0.8
 SMALL = {"hidden_dims": (32, 32), "lr": 3e-3, "polyak": 0.97}
@@ -502,6 +503,17 @@ def test_played_returns_are_those_of_the_policy_whose_value_is_estimated():
     make_env = functools.partial(make, "cartpole-v0")
     played = measure_returns(learner.algorithm, make_env, 0.9, 20, 4, 0, 200)
     assert played.undiscounted < 11, "always the same push: the pole falls within 8 to 10 steps"
+
+
+def test_a_value_that_the_rewards_cannot_give_is_a_warning_in_python(monkeypatch):
+    given = {"num_updates": 1, "gamma": GAMMA, "algorithm": SMALL}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert offpcc.evaluate_from_data(corridor_policy(), corridor(3), **given).is_possible
+    monkeypatch.setattr(FQE, "initial_values", lambda self, observations, actions: torch.full((len(actions),), 1e3))
+    told = r"give values from .* to .*, so the value of the agent is wrong: the critics need more updates than 1, or"
+    with pytest.warns(DataWarning, match=told):
+        assert not offpcc.evaluate_from_data(corridor_policy(), corridor(3), **given).is_possible
 
 
 def test_a_value_that_the_rewards_cannot_give_is_told():
