@@ -120,6 +120,9 @@ def without_resets(
     is_cut = truncated & ~terminated
     followed = np.flatnonzero((terminated | truncated)[:-1])
     leads_there = ~_lead_elsewhere(last, observations, followed, followed, num_bytes)
+    for part in _parts(np.flatnonzero(leads_there), observations):
+        stops = last.stops[followed[part]]  # a step that stays where the next episode begins tells nothing
+        leads_there[part] = rows_differ(observations[stops - 1], observations[stops], num_bytes)
     if not leads_there.any() or not is_cut.any():
         return last
     of_cut = is_cut[followed]

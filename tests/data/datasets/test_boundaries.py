@@ -162,6 +162,27 @@ def test_a_recorder_that_looks_before_the_reset_loses_nothing():
     assert (data.num_transitions, data.notices) == (9, ())
 
 
+@pytest.mark.parametrize("num_cut", [3, 30])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_a_step_that_stays_where_the_next_episode_begins_tells_of_no_reset(num_cut, dtype):
+    """Where observations are often zeros, or one of few states, ends and starts are alike."""
+    given = episodes(*[3] * num_cut)
+    shape = (3 * num_cut, 2) if dtype == np.float32 else (3 * num_cut, 8, 9, 1)
+    for name in ("observations", "next_observations"):
+        given[name] = np.zeros(shape, dtype)
+    data = Dataset.from_arrays(**given)
+    assert (data.num_transitions, texts(data, "resets")) == (3 * num_cut, [])
+
+
+def test_a_late_recorder_is_known_by_the_other_episodes():
+    given = episodes(3, 2, 4)
+    begin = given["observations"][3]  # the first episode ends where the second one begins
+    given["observations"][2] = given["next_observations"][1] = begin
+    data = Dataset.from_arrays(**given)
+    assert data.last_is_transition.tolist() == [False, False, False]
+    assert "1 of 2 episodes that another follows" in texts(data, "resets")[0]
+
+
 def test_nothing_has_to_be_known_of_what_follows_a_termination():
     given = episodes(3, 2, 4, 2, terminated=[0, 2])
     data = Dataset.from_arrays(**given)
