@@ -320,7 +320,7 @@ def read(
         )
     data = data.best(options.best_fraction)
     bounds = bounds_for(data, env)
-    data, wrappers = match_states_and_wrappers(data, env, state)
+    data, wrappers = match_states_and_wrappers(data, env, state, memory_limit)
     if env is None and state is not None and getattr(data.observation_space, "state_key", None) is None:
         raise UserError(without_states(called))
     facts = _facts(data, env, bounds, options.return_range)

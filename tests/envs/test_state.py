@@ -14,7 +14,8 @@ import offpcc
 from offpcc.algorithms.agent import load_actor
 from offpcc.config import loading
 from offpcc.core import PackedDict
-from offpcc.data.checks.env_fit import fits
+from offpcc.data.buffers.storage import folder_of_frames
+from offpcc.data.checks.env_fit import fits, match_states_and_wrappers
 from offpcc.data.offline import read
 from offpcc.envs.make import UnsuitableEnvironment, make
 from offpcc.envs.wrappers import Flicker, KeepIndices, PackedStateObservation, StateObservation, WithoutState
@@ -348,6 +349,13 @@ def test_images_beside_recorded_states_are_those_of_the_environment(with_info, t
     plain = offpcc.collect(Pictured, None, steps=60, seed=1)
     seen, expected = (read(data, make(Pictured, scale_actions=True)).rows.observations for data in (file, plain))
     np.testing.assert_array_equal(seen, expected)
+    data = offpcc.data.load_dataset(file, memory_limit=1)
+    for env in (make(Pictured, scale_actions=True), None):  # without one, the channels stay first
+        matched = match_states_and_wrappers(data, env, memory_limit=1)[0].observations
+        assert matched.shape[1:] == ((3, 8, 9) if env is None else (8, 9, 3)) and folder_of_frames(matched)
+        in_memory = match_states_and_wrappers(data, env, memory_limit=matched.nbytes)[0].observations
+        assert not folder_of_frames(in_memory)
+        np.testing.assert_array_equal(matched, in_memory)
 
 
 class Boxed(Rich):

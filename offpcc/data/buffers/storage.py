@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from offpcc.data.datasets.columns import Array, exceeds
+from offpcc.data.datasets.columns import Array, blocks, exceeds
 from offpcc.utils.errors import UserError, first_line
 
 
@@ -75,6 +75,17 @@ def recorded_frames(shape: tuple[int, ...], dtype: np.dtype[Any], memory_limit: 
     if exceeds(memory_limit, shape, dtype):
         return frames_in_file(shape, f"frames of {name}", "--dataset_fraction or --dataset_steps")
     return np.zeros(shape, dtype)
+
+
+def convert_recorded(
+    observations: Array, convert: Callable[[Array], Array], memory_limit: int | None, name: str
+) -> Array:
+    """Return recorded observations (N, *obs) as `convert` returns blocks of them; else see `recorded_frames`."""
+    like = convert(observations[:1])
+    result = recorded_frames((len(observations), *like.shape[1:]), like.dtype, memory_limit, name)
+    for rows in blocks(observations):
+        result[rows] = convert(observations[rows])
+    return result
 
 
 def folder_of_frames(frames: Array) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from offpcc.core import PackedDict
+from offpcc.data.buffers.storage import convert_recorded
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
@@ -132,12 +133,13 @@ def _task_word(name: str) -> str:
 
 
 def match_states_and_wrappers(
-    data: Dataset, env: gymnasium.Env[Any, Any] | None, state: str | None = None
+    data: Dataset, env: gymnasium.Env[Any, Any] | None, state: str | None = None, memory_limit: int | None = None
 ) -> tuple[Dataset, list[str] | None]:
     """Return the data, without states if the agent has none, and the wrappers they were seen through, if known.
 
     The state of the environment counts, or else `state`: see ``make.state``. An entry that only critics saw is an
     ordinary one if the environment shows it to the agent. An ordinary entry is left out if the environment hides it.
+    For `memory_limit`, see `offpcc.data.load_dataset`.
     """
     seen = None if env is None else env.observation_space
     state_key = state if env is None else getattr(seen, "state_key", None)
@@ -155,9 +157,9 @@ def match_states_and_wrappers(
         space = PackedDict(space.dict_space, hiding[0].key)
     if state_key is not None or space is None or space.state_key is None:
         return data, wrappers
-    without = replace(data, observation_space=space).without_states()
+    without = replace(data, observation_space=space).without_states(memory_limit)
     if env is not None and without.observation_space is None:
-        without = _with_channels_of(env, without)
+        without = _with_channels_of(env, without, memory_limit)
     kept = None if wrappers is None else [one for one in wrappers if not one.startswith(PACKING)]
     if kept is not None:
         kept += map(describe_wrapper, hiding)
@@ -166,13 +168,16 @@ def match_states_and_wrappers(
     return without, kept
 
 
-def _with_channels_of(env: gymnasium.Env[Any, Any], data: Dataset) -> Dataset:
+def _with_channels_of(env: gymnasium.Env[Any, Any], data: Dataset, memory_limit: int | None) -> Dataset:
     """Return images as the environment shows them; those that were an entry of a Dict have their channels first."""
     shapes, first = [level.observation_space.shape for level in levels(env)], data.observations.shape[1:]
     if len(first) != 3 or first in shapes or (*first[1:], first[0]) not in shapes:
         return data
-    images, last = (np.moveaxis(part, 1, -1) for part in (data.observations, data.final_observations))
-    return replace(data, observations=np.ascontiguousarray(images), final_observations=np.ascontiguousarray(last))
+    images, last = (
+        convert_recorded(part, lambda rows: np.moveaxis(rows, 1, -1), memory_limit, data.name)
+        for part in (data.observations, data.final_observations)
+    )
+    return replace(data, observations=images, final_observations=last)
 
 
 def match_frame_stack(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> Dataset:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.config.bindings import explains_calls
 from offpcc.core import PackedDict, entries_of
-from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, recorded_frames
+from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, convert_recorded, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
 from offpcc.data.datasets.boundaries import find_jumps, last_steps, rows_differ, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
@@ -578,15 +578,23 @@ class Dataset:
         info = DatasetInfo(name, source, action_range=action_range, metadata=metadata, is_discrete=is_discrete)
         return Dataset.from_columns(columns, info, are_episodes=True)
 
-    def without_states(self) -> Dataset:
-        """Return the data without the states that only critics see; itself, if there are none."""
+    def without_states(self, memory_limit: int | None = None) -> Dataset:
+        """Return the data without the states that only critics see; itself, if there are none.
+
+        Args:
+            memory_limit: see `offpcc.data.load_dataset`.
+        """
         if (space := self.observation_space) is None or space.state_key is None:
             return self
-        seen = space.agent_space
+        seen, split = space.agent_space, space.split_state
+
+        def shown(packed: Array) -> Array:
+            return convert_recorded(packed, lambda rows: split(rows)[0], memory_limit, self.name)
+
         return replace(
             self,
-            observations=space.split_state(self.observations)[0],
-            final_observations=space.split_state(self.final_observations)[0],
+            observations=shown(self.observations),
+            final_observations=shown(self.final_observations),
             observation_space=seen if isinstance(seen, PackedDict) else None,
         )
 
