@@ -102,7 +102,8 @@ class ModelTraining(Settings):
     """Settings of the training of a `DynamicsModel`.
 
     The defaults are those of MBPO (arXiv:1906.08253) and its authors' code, but for the optimizer: AdamW, with one
-    weight decay for all layers.
+    weight decay for all layers. A member's error is that of observations and rewards, as in that code, which has no
+    classifier of terminations: the classifier's loss neither stops training nor chooses weights or elites.
 
     Args:
         lr: learning rate of AdamW.
