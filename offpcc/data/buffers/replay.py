@@ -116,6 +116,13 @@ class ReplayBuffer(BufferBase):
     def _first_rows(self) -> int:
         return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
 
+    def _room(self, rows: int) -> int:
+        """Return the rows of a ring that has grown until it has room for so many."""
+        room = self._first_rows()
+        while room < rows:
+            room = min(2 * room, self.ring_rows)
+        return room
+
     def _empty(self, rows: int) -> Storage:
         """Return empty storage with `rows` rows for each ring, or with all rows if the images go to a file."""
         num_bytes = rows * self.num_envs * self.bytes_per_frame
@@ -205,8 +212,9 @@ class ReplayBuffer(BufferBase):
 
     def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Return the bytes of disk that the buffer needs for such a run: its file has room for the whole capacity."""
-        rows = self._planned_rows(num_steps, longest_episode)
-        return self.max_items * self.bytes_per_frame if self.on_disk(rows) else 0
+        rows = self._planned_rows(num_steps, longest_episode) // self.num_envs
+        is_on_disk = rows > 0 and self.on_disk(self.num_envs * self._room(rows)) > 0
+        return self.max_items * self.bytes_per_frame if is_on_disk else 0
 
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env
@@ -415,8 +423,9 @@ class ReplayBuffer(BufferBase):
 
     def shares(self, items: Array) -> Array:
         """Return 1 for places at which a transition begins, else 0."""
-        is_start = self.storage.is_start
-        return np.where(items < len(is_start), is_start[np.minimum(items, len(is_start) - 1)], False).astype(np.float64)
+        shares, is_stored = np.zeros(items.shape), items < len(self.storage.is_start)
+        shares[is_stored] = self.storage.is_start[items[is_stored]]
+        return shares
 
     def chunks(self) -> list[Chunk]:
         """Return the used rows as chunks of neighbouring rows; none for recorded data."""
@@ -450,10 +459,7 @@ class ReplayBuffer(BufferBase):
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.rings = [Ring(**ring) for ring in metadata["rings"]]
         self.returns = None
-        rows = self._first_rows()
-        while rows * self.num_envs < self.size:
-            rows = min(2 * rows, self.ring_rows)
-        self._set_storage(self._empty(rows))
+        self._set_storage(self._empty(self._room(self.size // self.num_envs)))
 
     def _finalize(self) -> None:
         self.num_transitions = int(self.storage.is_start.sum())

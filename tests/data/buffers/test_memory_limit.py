@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from pushing import ACTIONS, interleaved, same, space_of, through_a_file
 
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
-from offpcc.data.buffers.storage import frames_in_file
+from offpcc.data.buffers.storage import folder_of_frames, frames_in_file
 from offpcc.utils.errors import UserError
 
 EPISODES = [(3, "terminated"), (12, "truncated"), (1, "both"), (7, "terminated")]
@@ -119,6 +119,20 @@ def test_the_plan_counts_what_stays_in_memory(buffer_class):
     assert "memory_limit" not in pictures.unused_parameters()
     vectors = buffer_class(Box(-1, 1, (3,), np.float32), ACTIONS, memory_limit=1)
     assert vectors.unused_parameters()["memory_limit"] == "observations are not images"
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 7, 8, 13])
+@pytest.mark.parametrize("limit", [2, 4, 9, 16])
+def test_the_plan_knows_the_disk_that_a_growing_buffer_takes(steps, limit, monkeypatch):
+    """It doubles its room, so its images may exceed the limit before the transitions of the run do."""
+    monkeypatch.setattr("offpcc.data.buffers.replay.FIRST_BLOCK", 4)
+    buffer = made(ReplayBuffer, limit * FRAME, stack=1, num_envs=1, capacity=20)
+    planned, picture = buffer.planned_file_bytes(steps, steps), np.zeros(buffer.space_shape, np.uint8)
+    for _ in range(steps):
+        buffer.push(picture, np.zeros(2), 0.0, picture, False, False)
+    frames = buffer.storage.observations
+    assert planned == (frames.nbytes if folder_of_frames(frames) else 0)
+    assert buffer.planned_file_bytes(0, None) == 0
 
 
 @BOTH

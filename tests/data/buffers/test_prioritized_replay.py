@@ -183,6 +183,17 @@ def test_priorities_follow_what_is_overwritten_dropped_and_cut(algo, num_envs):
 
 
 @ALGOS
+def test_a_buffer_that_was_emptied_is_as_a_new_one(algo):
+    for buffer in (filled(CLASSES[algo]), CLASSES[algo](OBSERVATIONS, ACTIONS, capacity=50, batch_size=100)):
+        buffer.clear()
+        assert not buffer.shares(np.arange(buffer.max_items)).any() and not buffer.tree.leaves.any()
+        for pushed in pushes((3, "truncated")):
+            buffer.push(*pushed)
+        buffer.sample()
+        assert set(drawn_items(buffer)) == set(np.flatnonzero(buffer.tree.leaves))
+
+
+@ALGOS
 def test_recorded_data_is_drawn_by_priorities_too(algo):
     buffer = CLASSES[algo](OBSERVATIONS, ACTIONS, capacity=3, batch_size=60, epsilon=1e-9)
     data = as_data([(3, "terminated"), (1, "truncated"), (4, "truncated")])
