@@ -35,7 +35,7 @@ from offpcc.training.online import OnlinePhase
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.run_fns import ALMOST_ONE, explain_no_updates, planned_updates
 from offpcc.training.spec import RunSpec
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import as_path
 from offpcc.utils.system import available_bytes
 
@@ -137,12 +137,19 @@ def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
             f"{name}.capacity or train.num_epochs"
         )
     if needed := buffer.planned_file_bytes(num_steps, longest):
-        free = shutil.disk_usage(folder := folder_for_frames()).free
+        folder = folder_for_frames()
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise UserError(
+                f"the replay buffer's images beyond {name}.memory_limit need a file in the folder {folder} "
+                f"({first_line(error)}); name another folder in the environment variable TMPDIR"
+            ) from error
         if needed > free:
             raise UserError(
                 f"the replay buffer's images beyond {name}.memory_limit take {needed:,} bytes of disk, but {folder} "
-                f"has {free:,} bytes free; lower {name}.capacity, raise {name}.memory_limit, or name a folder on a "
-                f"larger disk in the environment variable TMPDIR"
+                f"has {free:,} bytes free; lower {name}.capacity or the number of steps, raise {name}.memory_limit, or "
+                f"name a folder on a larger disk in the environment variable TMPDIR"
             )
     return f"the replay buffer can grow to {planned:,} bytes in {num_steps:,} steps"
 

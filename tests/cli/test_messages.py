@@ -62,6 +62,15 @@ def test_images_that_take_more_disk_than_is_free_are_refused_at_the_start(algo, 
     assert asked == [folder_for_frames()] * 2
 
 
+def test_a_missing_folder_for_images_is_one_message(launch, monkeypatch, tmp_path):
+    missing = tmp_path / "missing"
+    monkeypatch.setenv("TMPDIR", str(missing))
+    command = ("--env", "TinyBreakout-v0", "--import", "tiny_atari", "--algo", "cdqn", "--gin", "train.num_epochs=1")
+    code, _, err = launch(*command, "ReplayBuffer.capacity=500", "ReplayBuffer.memory_limit=7056")
+    assert code == 2 and "Traceback" not in err
+    assert f"beyond ReplayBuffer.memory_limit need a file in the folder {missing} (" in err
+
+
 @pytest.mark.parametrize(("recorded_in", "advised"), [("pendulum-v0", "pendulum-v0"), ("Hopper-v2", "Hopper-v4")])
 def test_without_an_environment_the_one_that_can_be_had_is_advised(launch, named_as, recorded_in, advised):
     code, out, err = launch("--dataset", named_as(recorded_in), "--algo", "bc", *SHORT)
