@@ -379,6 +379,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
     "page": {
         "nargs": "*",
+        "default": [],  # else argparse would take it as required
         "metavar": "PAGE|TEXT",
         "help": "Print this page, such as sweeps. If no page has this name, list the pages that contain this text, "
         "such as burn_in. The default is a list of all pages.",

@@ -14,6 +14,7 @@ def test_all_pages_are_listed_with_their_titles(capsys):
     assert [line.split()[0] for line in listed] == PAGES and all(line.split()[1:] for line in listed)
     assert not any("#" in line or "<" in line for line in listed)
     assert last.endswith(str(docs.DOCS))
+    assert "`PAGE or TEXT ...` |  | Print" in (docs.DOCS / "reference/command_line.md").read_text()  # not required
 
 
 @pytest.mark.parametrize("name", ["sweeps", "docs/sweeps.md"])
