@@ -511,6 +511,7 @@ class Construction:
             "shifts images": self.augmentation is not None,
             "applies clip_rewards": self.clip_rewards,
             "puts zeros into padding": not batch.complete,
+            "sets dropout and batch norm to train mode": len(self._train_mode_layers) > 0,
         }
         missed = [change for change, is_made in changes.items() if is_made]
         if missed and not is_own(type(self), "prepare"):

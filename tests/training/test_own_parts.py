@@ -440,6 +440,7 @@ class OwnPrepare(Unprepared):
         ({"encoder": Recurrent}, "puts zeros into padding"),
         ({"encoder": Recurrent, "normalize_observations": True}, "normalises observations and puts zeros into padding"),
         ({"augmentation": RandomShift(), "shared_encoder": Convolutional}, "shifts images"),
+        ({"dropout": 0.5}, "sets dropout and batch norm to train mode"),
         ({}, ""),
     ],
 )
