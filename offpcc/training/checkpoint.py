@@ -33,8 +33,9 @@ from offpcc.data.offline import comparable
 from offpcc.envs.make import EnvFunction
 from offpcc.training.build import build_run, closed_on_failure, real_part
 from offpcc.training.callbacks import Callback, Run
+from offpcc.training.comparison import other_networks
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
-from offpcc.training.online import OnlineOptions, normalize_alike, other_values, take_over
+from offpcc.training.online import OnlineOptions, OtherNetworksError, normalize_alike, other_values, take_over
 from offpcc.training.run_dir import RunFolder, parts_folder, previous
 from offpcc.training.run_fns import TRAIN_SETTINGS, check_settings
 from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
@@ -191,7 +192,7 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
     if text := other_values(experiment.algorithm, checkpoint.get("values", {}), source):
         raise UserError(f"{text}; give the same here")
     buffer.load({**saved, "recorded": here}, 0, lambda number, chunk: None)
-    take_over(experiment.algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
+    _take_over(checkpoint, experiment)
     experiment.loop.load_state_dict(checkpoint["loop"])
     experiment.loop.stopped = False
     experiment.go_online()
@@ -207,11 +208,23 @@ def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> str:
     algorithm = experiment.algorithm
     own = {name: algorithm.stateful_parts().get(name) for name in ("noise", "epsilon")}
     states = {name: part.state_dict() for name, part in own.items() if part is not None}
-    take_over(algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
+    _take_over(checkpoint, experiment)
     for name, state in states.items():  # of this run's seed, and from the first step on
         algorithm.stateful_parts()[name].load_state_dict(state)
     algorithm.begin_online()  # schedules start anew
     return other_values(algorithm, checkpoint.get("values", {}), source)
+
+
+def _take_over(checkpoint: Checkpoint, experiment: Experiment) -> None:
+    """Call `take_over` for a checkpoint; if the networks differ, name the settings that make them differ, if known."""
+    algorithm, source = experiment.algorithm, str(checkpoint.file.parent)
+    try:
+        take_over(algorithm, checkpoint["algorithm"], source, _normalized(checkpoint))
+    except OtherNetworksError as error:
+        settings = (loading.plain_values(config) for config in (checkpoint["config"], experiment.config))
+        if not (told := other_networks(*settings)):
+            raise
+        raise UserError(f"{type(algorithm).__name__} cannot go on from {source}: {told}; give the same here") from error
 
 
 def _normalized(checkpoint: Checkpoint) -> bool | str:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from torch import nn
+
 from offpcc.config.bindings import declarations, find_configurable
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import plain_values, write_plainly
@@ -39,6 +41,11 @@ MAY_CHANGE = (
 
 # Two runs that differ only in these learn the same way. All runs of a sweep have the same.
 NOT_LEARNED_FROM = (*ENDS_EARLY, "train.num_test_envs")
+# Settings of algorithms on which the form of the networks depends; so do all of the networks' own classes.
+OF_NETWORKS = (
+    *("hidden_dims", "num_critics", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout", "heads", "encoder"),
+    *("shared_encoder", "critic_inputs", "vae_hidden_dims", "num_quantiles", "dueling"),
+)
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1
@@ -123,6 +130,32 @@ def may_change(binding: str) -> str | None:
     family = REGISTRY[owner].__mro__ if owner in REGISTRY else ()
     names = (f"{name}.{parameter}" for name in (owner, *(cls.__name__ for cls in family)))
     return next((name for name in names if name in MAY_CHANGE), None)
+
+
+def other_networks(old: Settings, new: Settings) -> str:
+    """Return which settings of networks two runs do not share, with both values; "" if they have the same.
+
+    A setting of an algorithm counts under its class and under its parents alike.
+    """
+    before, here = _of_networks(old), _of_networks(new)
+    return ", and ".join(
+        f"{name} is {value}, but there it is {before[key][1]}"
+        for key, (name, value) in here.items()
+        if key in before and before[key][1] != value
+    )
+
+
+def _of_networks(settings: Settings) -> dict[str, tuple[str, str]]:
+    found = dict[str, tuple[str, str]]()
+    for name, value in settings.items():
+        owner, _, parameter = (short := _without_module(name)).rpartition(".")
+        function = find_configurable(owner.rpartition("/")[2])
+        if hasattr(function, "inner_update"):
+            if parameter in OF_NETWORKS:
+                found[parameter] = short, value
+        elif isinstance(function, type) and issubclass(function, nn.Module):
+            found[short] = short, value
+    return found
 
 
 def settings_of_run(run: Path) -> Settings | None:

@@ -327,6 +327,10 @@ def other_values(algorithm: ActorCritic, before: Mapping[str, Any], source: str)
     return ""
 
 
+class OtherNetworksError(UserError):
+    """The networks that an algorithm would take over have another form than its own."""
+
+
 def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> None:
     """Load the state of an algorithm, or of another one whose networks are equal in shape.
 
@@ -341,7 +345,7 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, nor
         normalized: how it normalises observations; see `normalizes`.
 
     Raises:
-        UserError: the networks differ; the message names the first difference.
+        OtherNetworksError: the networks differ; the message names the first difference.
     """
     for name, saved in _matched(algorithm, state, source, normalized).items():
         algorithm.stateful_parts()[name].load_state_dict(saved)
@@ -373,7 +377,7 @@ def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, norm
         if not misfit:
             found[part_name] = saved
         elif is_target or id(part) in networks:
-            raise UserError(f"{name} cannot go on from {source}: {misfit}; {advice}")
+            raise OtherNetworksError(f"{name} cannot go on from {source}: {misfit}; {advice}")
     return found
 
 

@@ -640,6 +640,20 @@ def test_other_networks_are_refused_in_one_message(algo, other, bindings, words,
     assert not (tmp_path / "results").exists()
 
 
+def test_the_settings_of_networks_that_differ_from_those_of_the_first_run_are_named(online, launch, tmp_path):
+    assert online("riql", then=(), bindings=("ActorCritic.hidden_dims=(8, 8)", "Recurrent.hidden_dim=6"))[0] == 0
+    run = folder(tmp_path, "riql", "pendulum-v0_from_swings")
+    for option, start in (("--from", ("--from", run, *THEN)), ("--init", ("--init", run, "--algo", "riql"))):
+        given = (*start, "--env", "pendulum-v0", "--config", "test/offline_short.gin", "--gin")
+        changed = ("RecurrentIQL.hidden_dims=(8, 8, 8)", "Recurrent.hidden_dim=3")
+        code, _, err = launch(*given, *(ONLINE if option == "--from" else SHORT[1:3]), *changed)
+        told = (
+            f"RecurrentIQL cannot go on from {run}: Recurrent.hidden_dim is 3, but there it is 6, and "
+            "RecurrentIQL.hidden_dims is (8, 8, 8), but there it is (8, 8); give the same here"
+        )
+        assert code == 2 and told in err, err
+
+
 @pytest.mark.parametrize(
     ("config", "algo"),
     [
