@@ -1,5 +1,7 @@
 """Replay buffers, datasets and image augmentation."""
 
+from typing import TYPE_CHECKING, Any
+
 from offpcc.data.buffers.prioritized import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, default_buffer
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
@@ -18,3 +20,8 @@ __all__ = [
     "load_dataset",
     "qlearning_dataset",
 ]
+
+if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
