@@ -45,21 +45,22 @@ def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypa
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
 
 
-@pytest.mark.parametrize(("algo", "frames_on_disk"), [("cdqn", 4 * 500), ("crdqn", 4 * 21 - 1)])
-def test_images_that_take_more_disk_than_is_free_are_refused_at_the_start(algo, frames_on_disk, launch, monkeypatch):
+@pytest.mark.parametrize(("algo", "needed"), [("cdqn", 500 * 4 * 84 * 84), ("crdqn", 0)])
+def test_images_that_take_more_disk_than_is_free_are_refused_at_the_start(algo, needed, launch, monkeypatch):
     """A buffer without memory has one file, for its capacity; one with memory has a file for each further episode."""
-    needed, name = frames_on_disk * 84 * 84, "RecurrentReplayBuffer" if "r" in algo else "ReplayBuffer"
-    command = ("--env", "TinyBreakout-v0", "--import", "tiny_atari", "--algo", algo, "--gin", f"{name}.capacity=500")
-    command = (*command, f"{name}.memory_limit={84 * 84}", f"{name}.batch_size=2", "train.num_epochs=1")
-    command = (*command, "train.num_steps_per_epoch=21", "train.num_test_episodes_per_epoch=1")
+    name = "RecurrentReplayBuffer" if "r" in algo else "ReplayBuffer"
+    command = ("--env", "TinyBreakout-v0", "--import", "tiny_atari", "--algo", algo)
+    command = (*command, "--gin", f"{name}.capacity=500", f"{name}.memory_limit={84 * 84}", f"{name}.batch_size=2")
+    command = (*command, "train.num_epochs=1", "train.num_steps_per_epoch=21", "train.num_test_episodes_per_epoch=1")
     asked, disk_usage = [], "offpcc.training.run_messages.shutil.disk_usage"
-    for free in (needed - 1, needed):
+    for run_id, free in enumerate((needed - 1, needed)):
         monkeypatch.setattr(disk_usage, lambda folder, free=free: asked.append(folder) or SimpleNamespace(free=free))
-        code, _, err = launch(*command)
-        assert (code == 2) == (free < needed), err
-        told = f"beyond {name}.memory_limit take {needed:,} bytes of disk, but {asked[0]} has {free:,} bytes free"
-        assert (told in err) == (free < needed)
-    assert asked == [folder_for_frames()] * 2
+        code, _, err = launch(*command, "--run_id", run_id)
+        is_refused = 0 <= free < needed
+        assert (code == 2) == is_refused, err
+        told = f"beyond {name}.memory_limit take {needed:,} bytes of disk, but {folder_for_frames()} has {free:,} bytes"
+        assert (told in err) == is_refused
+    assert asked == [folder_for_frames()] * (2 if needed else 0)
 
 
 def test_a_missing_folder_for_images_is_one_message(launch, monkeypatch, tmp_path):

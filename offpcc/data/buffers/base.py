@@ -221,9 +221,10 @@ class BufferBase:
             return num_bytes
         return min(num_bytes, self.memory_limit)
 
-    def on_disk(self, num_frames: int) -> int:
-        """Return the bytes of disk that so many frames take: those beyond `memory_limit`."""
-        return num_frames * self.bytes_per_frame - self.in_memory(num_frames)
+    def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Return the bytes of disk that a run needs at once; 0 if files are written one after another, or never."""
+        del num_steps, longest_episode
+        return 0
 
     def read(self, observation: np.ndarray) -> np.ndarray:
         """Return an observation in the stored format: its frames, (frame_stack, *frame).

@@ -123,10 +123,13 @@ class ReplayBuffer(BufferBase):
             room = min(2 * room, self.ring_rows)
         return room
 
+    def _is_on_disk(self, rows: int) -> bool:
+        """Return whether the images of `rows` rows for each ring exceed `memory_limit`."""
+        return self.in_memory(rows * self.num_envs) < rows * self.num_envs * self.bytes_per_frame
+
     def _empty(self, rows: int) -> Storage:
         """Return empty storage with `rows` rows for each ring, or with all rows if the images go to a file."""
-        num_bytes = rows * self.num_envs * self.bytes_per_frame
-        is_on_disk = self.in_memory(rows * self.num_envs) < num_bytes
+        is_on_disk = self._is_on_disk(rows)
         rows = self.num_envs * (self.ring_rows if is_on_disk else rows)  # so that a file never has to grow
         sizes = self.frame_shape, self.dtype, self.action_dim, self.num_envs
         return Storage.of(rows, *sizes, frames_on_disk=is_on_disk)
@@ -213,7 +216,7 @@ class ReplayBuffer(BufferBase):
     def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Return the bytes of disk that the buffer needs for such a run: its file has room for the whole capacity."""
         rows = self._planned_rows(num_steps, longest_episode) // self.num_envs
-        is_on_disk = rows > 0 and self.on_disk(self.num_envs * self._room(rows)) > 0
+        is_on_disk = rows > 0 and self._is_on_disk(self._room(rows))
         return self.max_items * self.bytes_per_frame if is_on_disk else 0
 
     def _place(self, env: int, row: int) -> int:

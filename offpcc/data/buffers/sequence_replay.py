@@ -114,23 +114,15 @@ class RecurrentReplayBuffer(BufferBase):
         """Number of steps in finished episodes."""
         return int(self.total_lengths[-1]) if len(self.total_lengths) else 0
 
-    def _planned_steps(self, num_steps: int, longest_episode: int | None) -> tuple[int, int]:
-        """Return how many steps the buffer holds in a run, unfinished episodes included, and how many frames."""
+    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """Return the bytes of memory needed for a run of `num_steps` environment steps, with unfinished episodes."""
         if longest_episode is None:
-            return num_steps, num_steps
+            return num_steps * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(num_steps)
         most = self.capacity + self.num_envs
         episodes = min(most, self.num_envs * self.episodes_per_env(num_steps, longest_episode))
         steps = min(num_steps, most * longest_episode)
-        return steps, steps + episodes * self.frame_stack
-
-    def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes of memory needed for a run of `num_steps` environment steps, with unfinished episodes."""
-        steps, frames = self._planned_steps(num_steps, longest_episode)
-        return steps * (self.bytes_per_step - self.bytes_per_frame) + self.in_memory(frames)
-
-    def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes of disk needed for such a run."""
-        return self.on_disk(self._planned_steps(num_steps, longest_episode)[1])
+        own = steps * (self.bytes_per_step - self.bytes_per_frame)
+        return own + self.in_memory(steps + episodes * self.frame_stack)
 
     def push(
         self,
