@@ -4,7 +4,7 @@ The policy's expectations over actions are sums, so nothing is sampled.
 
 Differs from the paper: the target entropy is a share of the largest entropy, log A. The paper's share is 0.98. A policy
 cannot keep it and still prefer an action, so the temperature would grow without end; see `target_entropy_ratio`.
-`backup_entropy` is of Asad et al. 2025 (arXiv:2509.09838): without it, only the actor's loss rewards entropy.
+`backup_entropy` comes from Asad et al. 2025 (arXiv:2509.09838): without it, only the actor's loss rewards entropy.
 """
 
 from typing import Any
