@@ -113,14 +113,11 @@ class ReplayBuffer(BufferBase):
     def return_discount(self, discount: float | None) -> None:
         self._return_discount, self.returns = discount, None
 
-    def _first_rows(self) -> int:
-        return min(max(FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
-
     def _room(self, rows: int) -> int:
         """Return the rows of a ring that has grown until it has room for so many."""
-        room = self._first_rows()
+        room = 0
         while room < rows:
-            room = min(2 * room, self.ring_rows)
+            room = min(max(2 * room, FIRST_BLOCK // self.num_envs, 1), self.ring_rows)
         return room
 
     def _is_on_disk(self, rows: int) -> bool:
@@ -170,8 +167,7 @@ class ReplayBuffer(BufferBase):
         return np.concatenate(places)
 
     def _grow(self) -> None:
-        rows = max(2 * len(self.storage.is_start) // self.num_envs, self._first_rows())
-        grown = self._empty(min(rows, self.ring_rows))
+        grown = self._empty(self._room(len(self.storage.is_start) // self.num_envs + 1))
         grown.put(self.storage.contiguous)
         if self.returns is not None:
             self.returns = np.pad(self.returns, ((0, len(grown.is_start) - len(self.returns)), (0, 0)))
@@ -216,8 +212,7 @@ class ReplayBuffer(BufferBase):
     def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Return the bytes of disk that the buffer needs for such a run: its file has room for the whole capacity."""
         rows = self._planned_rows(num_steps, longest_episode) // self.num_envs
-        is_on_disk = rows > 0 and self._is_on_disk(self._room(rows))
-        return self.max_items * self.bytes_per_frame if is_on_disk else 0
+        return self.max_items * self.bytes_per_frame if self._is_on_disk(self._room(rows)) else 0
 
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env
