@@ -138,7 +138,8 @@ class Agent:
             `offpcc.make`, a whole number if it is discrete; N of them after ``reset(num_envs=N)``.
 
         Raises:
-            UserError: an argument does not exist, `previous_reward` is missing, or the action is NaN or infinite.
+            UserError: an argument does not exist, `previous_reward` is missing, or a number of the observation or of
+                the action is NaN or infinite.
             ValueError: the observation, `previous_action` or `is_first` has another shape than it should, a number of
                 `previous_action` or `previous_reward` is not finite, or the numbers of an image have another range.
         """

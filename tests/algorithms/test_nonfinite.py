@@ -576,6 +576,21 @@ def test_a_bad_action_is_refused(kind, num_envs):
         agent.act(step)
 
 
+@pytest.mark.parametrize("num_envs", [1, 20])  # by arrays, and by the networks
+@pytest.mark.parametrize("kind", ["sac", "rsac"])
+def test_an_infinite_observation_is_refused_with_a_memory_too(kind, num_envs):
+    """An LSTM saturates, so its action is finite, but the memory is wrong for the rest of the episode."""
+    agent = built(kind)
+    step = Step(np.zeros((num_envs, 3)), np.zeros((num_envs, 2)), np.zeros((num_envs, 1)), np.ones(num_envs))
+    for number in (INF, -INF):
+        seen = step.observation.copy()
+        seen[-1, 1] = number
+        with pytest.raises(UserError, match=rf"because the observation is {number} at \[{num_envs - 1}, 1\]"):
+            agent.act(step._replace(observation=seen))
+        seen[-1, 1] = math.copysign(1e30, number)  # finite, but its square is not
+        agent.act(step._replace(observation=seen))
+
+
 # Where in an update ---------------------------------------------------------------------------------------------
 
 
