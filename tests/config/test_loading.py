@@ -1,6 +1,7 @@
 import re
 
 import gin
+import numpy as np
 import pytest
 
 import offpcc
@@ -323,3 +324,20 @@ def test_recurrent_templates_hold_the_papers_settings(name, epochs, cell):
         "train.num_test_episodes_per_epoch": 10,
     }
     assert {key: gin.query_parameter(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ((8,), "(8,)"), ((8, 8), "(8, 8)"), ((), "()"), (((8,), (8, 8)), "((8,), (8, 8))"), (((),), "((),)"), (8, "8"),
+        (("a (b)",), "('a (b)',)"), ("(8)", "'(8)'"), ("it's (8)", '"it\'s (8)"'), ({"a": (8,)}, "{'a': (8,)}"),
+        (np.float64(0.5), "np.float64(0.5)"),
+    ],
+)  # fmt: skip
+def test_a_message_writes_a_tuple_of_one_item_with_its_comma(value, text):
+    assert loading.as_gin(loading.write_plainly(value)) == text
+
+
+def test_the_text_that_hashes_of_settings_depend_on_has_no_such_comma():
+    assert loading.plain_values("SAC.hidden_dims = (8,)") == {"SAC.hidden_dims": "(8)"}
+    assert loading.as_gin(loading.plain_values("SAC.encoder = (@Identity(),)")["SAC.encoder"]) == "(@Identity(),)"

@@ -205,6 +205,15 @@ def test_a_binding_that_was_removed_is_told_by_its_own_name():
     assert check_unchanged({"ActorCritic.lr": "0.1"}, {"SAC.lr": "0.1"}, None, {"SAC.lr": "0.1"}) == []
 
 
+def test_messages_propose_a_tuple_of_one_item_as_gin_reads_it():
+    """Without the comma, it is a number."""
+    old, new = {"SAC.hidden_dims": "(8)"}, {"SAC.hidden_dims": "(9)"}
+    with pytest.raises(UserError, match=r"is \(9,\), but .* made with \(8,\): .* --gin \"SAC.hidden_dims=\(8,\)\""):
+        check_unchanged(old, new, old, new)
+    with pytest.raises(UserError, match=r"or bind SAC.hidden_dims = \(8,\)"):
+        check_unchanged(old, new, {}, {})
+
+
 LAB = """
 import offpcc
 from offpcc.algorithms import SAC
