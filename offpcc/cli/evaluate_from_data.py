@@ -99,6 +99,7 @@ def as_plain_data(data: str, policies: Sequence[Evaluated]) -> dict[str, Any]:
             "actor": str(one.actor),
             "env": one.env,
             "value": one.estimate.value,
+            "is_possible": one.estimate.is_possible,
             "interval": {"low": low, "high": high, "level": 0.95, "method": "percentile bootstrap over initial states"},
             "num_initial_states": len(one.estimate.initial_values),
             "played": None if one.played is None else one.played._asdict(),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import run_folder
 
-from offpcc.cli.evaluate_from_data import Evaluated, Played, metrics, print_values
+from offpcc.cli.evaluate_from_data import Evaluated, Played, as_plain_data, metrics, print_values
 from offpcc.training.analysis.policy_evaluation import ValueEstimate, bounds_of_values
 
 FEW = ("--fqe_updates", 3, "--num_envs", 2)
@@ -58,6 +58,8 @@ def test_values_that_cannot_be_and_agents_of_two_kinds_are_noted(capsys):
     told = capsys.readouterr().out
     assert told.count("note: the recorded rewards give values from -20 to 0, so the value of odd is wrong") == 1
     assert "the value of good" not in told and "agents of one kind" not in told
+    found = as_plain_data("data", [policy("good", -5.0, True), policy("odd", 3.0, True)])["policies"]
+    assert {one["actor"]: one["is_possible"] for one in found} == {"good": True, "odd": False}
     print_values([policy("good", -5.0, True), policy("other", -4.0, False)])
     assert "compare agents of one kind" in capsys.readouterr().out
 
