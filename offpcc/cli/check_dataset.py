@@ -18,7 +18,7 @@ from offpcc.algorithms import find_algorithm
 from offpcc.algorithms.construction import check_actions
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
-from offpcc.data.checks.check import examine_dataset, refused
+from offpcc.data.checks.check import examine_dataset, images_in_memory, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
@@ -95,7 +95,7 @@ def check_dataset(
     with opened(configured_make(env)() if env else None) as made:
         try:
             with download_bar(console) as bar:
-                data = load_unchanged(dataset, DatasetOptions.from_gin(), bar)
+                data = load_unchanged(dataset, DatasetOptions.from_gin(), bar, images_in_memory())
         except SpoiledData as error:
             diagnosis = refused(dataset, error)
         else:

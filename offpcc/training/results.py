@@ -35,7 +35,7 @@ from offpcc.config.validation import (
 )
 from offpcc.core import PackedDict
 from offpcc.data import Dataset
-from offpcc.data.checks.check import Examination, examine_dataset, refused
+from offpcc.data.checks.check import Examination, examine_dataset, images_in_memory, refused
 from offpcc.data.datasets.columns import Column, SpoiledData, as_column
 from offpcc.data.datasets.dataset import DatasetInfo
 from offpcc.data.datasets.dict_columns import PackedRows
@@ -270,7 +270,8 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     """
     with for_python(), opened(None if env is None else _configured(env)()) as made:
         try:
-            return examine_dataset(load_unchanged(data, DatasetOptions.from_gin()), env=made)
+            given = load_unchanged(data, DatasetOptions.from_gin(), memory_limit=images_in_memory())
+            return examine_dataset(given, env=made)
         except SpoiledData as error:
             return refused(str(data), error)
 

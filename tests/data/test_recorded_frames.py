@@ -12,11 +12,14 @@ from pushing import same
 from tiny_atari import TinyBreakout
 
 import offpcc
+from offpcc.cli import check_dataset
 from offpcc.cli.convert import run_convert
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import folder_of_frames
+from offpcc.data.checks import check
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.offline import read
+from offpcc.training import results
 from offpcc.training.build import limit_of_images, read_data
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
@@ -116,6 +119,25 @@ def test_a_line_tells_where_the_frames_are(files, kind, tmp_path, monkeypatch):
     )
     for limit in (None, 10**9):
         assert "temporary file" not in "\n".join(read(files[kind], memory_limit=limit).lines())
+
+
+def test_a_check_keeps_images_beyond_a_third_of_the_free_memory_in_a_file(files, launch, tmp_path, monkeypatch):
+    """So data that are larger than the memory can be checked."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    size, examined = load_dataset(files["alone"]).observations.nbytes, []
+
+    def examine(data, **options):
+        examined.append(folder_of_frames(data.observations))
+        return check.examine_dataset(data, **options)
+
+    for module in (results, check_dataset):
+        monkeypatch.setattr(module, "examine_dataset", examine)
+    told = set()
+    for free in (3 * size, 3 * size - 3, None):
+        monkeypatch.setattr(check, "available_bytes", lambda free=free: free)
+        told |= {str(offpcc.check(files["alone"])), launch("check", "--dataset", files["alone"])[1]}
+    assert examined == ["", "", str(tmp_path), str(tmp_path), "", ""]
+    assert len(told) == 2, "the findings are the same"
 
 
 def test_data_in_python_obey_the_limit(files):

@@ -32,9 +32,10 @@ from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
 from offpcc.utils.spaces import MOST_CHOICES, DictShape, observed_shape
+from offpcc.utils.system import available_bytes
 from offpcc.utils.words import counted
 
-__all__ = ["Examination", "examine_dataset", "refused"]
+__all__ = ["Examination", "examine_dataset", "images_in_memory", "refused"]
 
 BYTES_PER_STEP, COPIES_OF_ACTIONS, COPIES_OF_ENDS = 64, 4, 3  # the most memory of intermediate results
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
@@ -105,6 +106,15 @@ def refused(name: str, error: SpoiledData) -> Examination:
     return Examination(name, (Finding("reading", FAULT, error.message),))
 
 
+def images_in_memory() -> int | None:
+    """Return how many bytes of images a check keeps in memory, for `load_dataset`; further ones are in a file.
+
+    It makes one copy of them if the data hold states, and has other arrays. None if the free memory is not known.
+    """
+    available = available_bytes()
+    return None if available is None else available // 3
+
+
 def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Examination:
     """Examine recorded data.
 
@@ -165,7 +175,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
     is_unclear |= data.num_transitions < BATCH  # statistics of so few say little
     if not is_unclear:  # else the data may say something else once corrected
         space = recorded.observation_space
-        agents = recorded.without_states().as_numbers()
+        agents = recorded.without_states(images_in_memory()).as_numbers()
         is_vector = not is_image(agents.observations.shape[1:])
         num_hidden = agents.observations.shape[1] - _num_seen(env) if is_vector and env is not None else 0
         if num_hidden > 0 and space is None and env is not None:  # constants, as Ant's contact forces, tell nothing

@@ -258,9 +258,9 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
     if data.discrete_actions:
         fine = "its actions are discrete, as the recorded ones are"
     try:
-        data, wrappers = match_states_and_wrappers(data, env)
+        data, wrappers = match_states_and_wrappers(_beginning(data), env)
         check_entries(env, data.observation_space, data.observations.shape[1:], data.name)
-        _, seen = _first_episode(data, env, wrappers)
+        _, seen = _as_seen(data, env, wrappers)
     except UserError as error:
         return [*found, Finding("env", FAULT, error.message)]
     if seen is not None:
@@ -275,31 +275,39 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
 
 def count_hidden(data: Dataset, env: gymnasium.Env[Any, Any]) -> int:
     """Return how many numbers of recorded vectors that change in the first episode the environment hides."""
-    data, wrappers = match_states_and_wrappers(data, env)
-    recorded, seen = _first_episode(data, env, wrappers)
+    data, wrappers = match_states_and_wrappers(_beginning(data), env)
+    recorded, seen = _as_seen(data, env, wrappers)
     if recorded is None or seen is None:
         return 0
     changing, shown = (int((rows != rows[0]).any(0).sum()) for rows in (recorded, seen))
     return max(changing - shown, 0)
 
 
-def _first_episode(
+def _beginning(data: Dataset) -> Dataset:
+    """Return the first steps of the first episode with a transition: the images of all may be more than memory."""
+    episode = data.select([int(_has_transition(data).argmax())])
+    return episode.first_steps(min(STEPS, episode.num_steps))
+
+
+def _has_transition(data: Dataset) -> Array:
+    return np.asarray(data.lengths > ~data.last_is_transition)
+
+
+def _as_seen(
     data: Dataset, env: gymnasium.Env[Any, Any], wrappers: list[str] | None
 ) -> tuple[Array | None, Array | None]:
-    """Return the first episode's observations, and these as the agent will see them; None without a transition."""
-    has_any = data.lengths > ~data.last_is_transition
-    if not has_any.any():
+    """Return the observations of a beginning, and these as the agent will see them; None without a transition."""
+    if not _has_transition(data).any():
         return None, None
-    rows = data.select([int(has_any.argmax())]).rows(bounds_for(data, env))
-    stop = min(len(rows.is_start), STEPS + 1)
+    rows = data.rows(bounds_for(data, env))
     seen = transform_observations(
         env,
-        rows.observations[:stop],
-        rows.actions[:stop],
-        rows.rewards[:stop],
+        rows.observations,
+        rows.actions,
+        rows.rewards,
         rows.starts,
-        np.array([stop]),
+        rows.stops,
         seed=0,
         recorded_wrappers=wrappers,
     )
-    return rows.observations[:stop], seen
+    return rows.observations, seen

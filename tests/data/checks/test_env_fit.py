@@ -15,6 +15,7 @@ from gymnasium.wrappers import (
     TimeLimit,
     TransformReward,
 )
+from peaks import with_peak
 from recordings import flags, recorded
 
 import offpcc
@@ -121,6 +122,22 @@ def test_the_first_episode_that_has_a_transition_is_shown_and_no_other(monkeypat
     alone = data.select([0])
     assert "its actions" in only(fits(alone, Cart()), OK)
     assert len(shown) == 2
+
+
+class Picture(Cart):
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(0, 255, (32, 32, 3), np.uint8)
+
+
+def test_images_of_later_episodes_are_not_converted():
+    """All of them may be more than memory holds: they lose the states, and the axis of channels moves."""
+    images = np.zeros((400, 32, 32, 3), np.uint8)
+    given = recorded(400, truncations=flags(400, *range(9, 400, 10)))
+    recording = Dataset.from_arrays(**{**given, "observations": images}, states=np.zeros((400, 2)))
+    found, peak = with_peak(lambda: fits(recording, Picture()))
+    assert "sees uint8 of shape (32, 32, 3)" in only(found, OK)
+    assert peak < images.nbytes / 3
 
 
 # Bounds and rewards -----------------------------------------------------------------------------------------------
