@@ -132,7 +132,7 @@ class Experiment:
         """Train with `run_fns.train` and return the trained agent.
 
         Call it again with more epochs to continue. A run that reached `stop_return` continues if the number of
-        epochs or `stop_return` differs from before.
+        epochs differs from before, or with a `stop_return` that its last tests do not reach.
 
         Args:
             logger: by default a `ConsoleLogger`, which shows the progress, and the loggers given to `build`;
@@ -187,8 +187,9 @@ class Experiment:
             )
         self.settings, self.steps_per_epoch = kept, steps
         asked = settings.get("num_epochs"), settings.get("stop_return")
-        if self.asked not in (None, asked):
-            self.loop.stopped = False
+        if self.asked is not None and self.asked != asked:  # with other epochs, a run goes on until its next test
+            reaches = asked[1] is not None and self.loop.last_tests_reach(asked[1], settings.get("stop_tests", 1))
+            self.loop.stopped = reaches and self.asked[0] == asked[0]
         self.asked = asked
         num_epochs = self.num_epochs(settings)
         if is_over := self.loop.stopped or self.loop.epoch >= num_epochs:

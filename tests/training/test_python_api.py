@@ -254,6 +254,9 @@ def test_training_goes_on_after_stop_return_when_asked_for_more():
     assert learner.loop.epoch == 1 and learner.loop.stopped
     assert train(learner, num_epochs=3, stop_return=-1e6).loop.epoch == 1, "nothing else is asked for"
     assert train(learner, num_epochs=4, stop_return=-1e6).loop.epoch == 2, "until the next test"
+    assert train(learner, num_epochs=4, stop_return=-2e6).loop.epoch == 2, "the last test reached this, too"
+    assert train(learner, num_epochs=4, stop_return=-2e6, stop_tests=3).loop.epoch == 2, "nothing else is asked for"
+    assert train(learner, num_epochs=4, stop_return=-3e6).loop.epoch == 3, "the last three tests: one was missing"
     assert train(learner, num_epochs=4).loop.epoch == 4
     once = train(offpcc.build(Drift, "sac", algorithm=SMALL), num_epochs=4)
     assert_same_weights(weights(learner), weights(once))
