@@ -15,6 +15,7 @@ from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.cuda_graphs import UNREAD
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.optim import Optimizer
+from offpcc.config.loading import as_gin, write_plainly
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     Flag,
@@ -23,6 +24,7 @@ from offpcc.config.validation import (
     NonnegativeNumber,
     PositiveInteger,
     Rule,
+    format_value,
     is_number,
     rules_of,
 )
@@ -54,6 +56,12 @@ AnyAlgorithm = Annotated[  # a class stands for its name
 
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
 VALUE_SETTINGS = ("gamma", "reward_scale", "reward_shift", "clip_rewards", "rescaling")
+# Settings of algorithms on which the form of the networks depends; so do all of the networks' own classes.
+OF_NETWORKS = (
+    *("hidden_dims", "num_critics", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout", "heads", "encoder"),
+    *("shared_encoder", "critic_inputs", "vae_hidden_dims", "num_quantiles", "dueling"),
+)
+SAME_NETWORKS = "; choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
@@ -347,29 +355,49 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, nor
     Raises:
         OtherNetworksError: the networks differ; the message names the first difference.
     """
-    for name, saved in _matched(algorithm, state, source, normalized).items():
+    for name, saved in _matched(algorithm, state, source, normalized, SAME_NETWORKS).items():
         algorithm.stateful_parts()[name].load_state_dict(saved)
 
 
 def check_take_over(algorithm: ActorCritic, before: ActorCritic) -> None:
     """Raise what `take_over` would raise. It may change the kind of normalisation of observations."""
-    _matched(algorithm, before.state_dict(), type(before).__name__, normalizes(before))
+    why = _why_others(algorithm, before) or SAME_NETWORKS
+    _matched(algorithm, before.state_dict(), type(before).__name__, normalizes(before), why)
 
 
-def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> dict[str, Any]:
-    """Return the states of the parts of `algorithm` that fit."""
+def _why_others(algorithm: ActorCritic, before: ActorCritic) -> str:
+    """Return the first setting that makes the networks of two algorithms differ, and a remedy, or ""."""
+    name, other = type(algorithm).__name__, type(before).__name__
+    if algorithm.memoryless != before.memoryless:
+        one, none = (other, name) if algorithm.memoryless else (name, other)
+        return f", as {one} has a memory, and {none} has none; choose both with a memory, or both without one"
+    if algorithm.has_critics and not before.has_critics:
+        return f", as {other} has no critics; leave OfflineToOnline.algorithm out, or learn from the data with critics"
+    given, were = algorithm._arguments, before._arguments
+    for setting in (one for one in OF_NETWORKS if one in given and one in were):
+        ours, theirs = _as_text(given[setting]), _as_text(were[setting])
+        if ours != theirs:
+            differ = f"{name}.{setting} is {ours}, but {other}.{setting} is {theirs}"
+            return f", as {differ}; give both the same, as by a binding of ActorCritic"
+    return ""
+
+
+def _as_text(value: Any) -> str:
+    return as_gin(write_plainly(value)) if isinstance(value, list | tuple) else format_value(value)
+
+
+def _matched(
+    algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str, why: str
+) -> dict[str, Any]:
+    """Return the states of the parts of `algorithm` that fit; if a network does not, `why` ends the message."""
     name = type(algorithm).__name__
-    advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
     normalize_alike(algorithm, normalized, source)
     networks = {id(network) for network in algorithm.networks()}
     found = {}
     for part_name, part in algorithm.stateful_parts().items():
         is_target = part_name.startswith("target_")
         saved = state.get(part_name, state.get(part_name.removeprefix("target_")) if is_target else None)
-        if saved is None:
-            misfit = f"there is no {part_name}"
-        else:
-            misfit = find_misfit(part.state_dict(), saved, part_name, f"in {source}")
+        misfit = saved is None or bool(find_misfit(part.state_dict(), saved, part_name))
         is_constant = isinstance(part, Temperature) and not part.learned_parameters()
         trains_other = not misfit and isinstance(part, Optimizer) and len(part.groups) != len(saved["groups"])
         if is_constant or trains_other:  # its own settings count
@@ -377,7 +405,7 @@ def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, norm
         if not misfit:
             found[part_name] = saved
         elif is_target or id(part) in networks:
-            raise OtherNetworksError(f"{name} cannot go on from {source}: {misfit}; {advice}")
+            raise OtherNetworksError(f"{name} cannot go on from {source}: {part_name} cannot be taken over{why}")
     return found
 
 
