@@ -61,7 +61,6 @@ OF_NETWORKS = (
     *("hidden_dims", "num_critics", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout", "heads", "encoder"),
     *("shared_encoder", "critic_inputs", "vae_hidden_dims", "num_quantiles", "dueling"),
 )
-SAME_NETWORKS = "; choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
@@ -355,13 +354,13 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, nor
     Raises:
         OtherNetworksError: the networks differ; the message names the first difference.
     """
-    for name, saved in _matched(algorithm, state, source, normalized, SAME_NETWORKS).items():
+    for name, saved in _matched(algorithm, state, source, normalized).items():
         algorithm.stateful_parts()[name].load_state_dict(saved)
 
 
 def check_take_over(algorithm: ActorCritic, before: ActorCritic) -> None:
     """Raise what `take_over` would raise. It may change the kind of normalisation of observations."""
-    why = _why_others(algorithm, before) or SAME_NETWORKS
+    why = _why_others(algorithm, before)
     _matched(algorithm, before.state_dict(), type(before).__name__, normalizes(before), why)
 
 
@@ -370,15 +369,15 @@ def _why_others(algorithm: ActorCritic, before: ActorCritic) -> str:
     name, other = type(algorithm).__name__, type(before).__name__
     if algorithm.memoryless != before.memoryless:
         one, none = (other, name) if algorithm.memoryless else (name, other)
-        return f", as {one} has a memory, and {none} has none; choose both with a memory, or both without one"
+        return f"{one} has a memory, and {none} has none; choose both with a memory, or both without one"
     if algorithm.has_critics and not before.has_critics:
-        return f", as {other} has no critics; leave OfflineToOnline.algorithm out, or learn from the data with critics"
+        return f"{other} has no critics; leave OfflineToOnline.algorithm out, or learn from the data with critics"
     given, were = algorithm._arguments, before._arguments
     for setting in (one for one in OF_NETWORKS if one in given and one in were):
         ours, theirs = _as_text(given[setting]), _as_text(were[setting])
         if ours != theirs:
             differ = f"{name}.{setting} is {ours}, but {other}.{setting} is {theirs}"
-            return f", as {differ}; give both the same, as by a binding of ActorCritic"
+            return f"{differ}; give both the same, as by a binding of ActorCritic"
     return ""
 
 
@@ -387,17 +386,21 @@ def _as_text(value: Any) -> str:
 
 
 def _matched(
-    algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str, why: str
+    algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str, why: str = ""
 ) -> dict[str, Any]:
-    """Return the states of the parts of `algorithm` that fit; if a network does not, `why` ends the message."""
+    """Return the states of the parts of `algorithm` that fit; if a network does not, the message says `why`."""
     name = type(algorithm).__name__
+    advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
     normalize_alike(algorithm, normalized, source)
     networks = {id(network) for network in algorithm.networks()}
     found = {}
     for part_name, part in algorithm.stateful_parts().items():
         is_target = part_name.startswith("target_")
         saved = state.get(part_name, state.get(part_name.removeprefix("target_")) if is_target else None)
-        misfit = saved is None or bool(find_misfit(part.state_dict(), saved, part_name))
+        if saved is None:
+            misfit = f"there is no {part_name}"
+        else:
+            misfit = find_misfit(part.state_dict(), saved, part_name, f"in {source}")
         is_constant = isinstance(part, Temperature) and not part.learned_parameters()
         trains_other = not misfit and isinstance(part, Optimizer) and len(part.groups) != len(saved["groups"])
         if is_constant or trains_other:  # its own settings count
@@ -405,7 +408,8 @@ def _matched(
         if not misfit:
             found[part_name] = saved
         elif is_target or id(part) in networks:
-            raise OtherNetworksError(f"{name} cannot go on from {source}: {part_name} cannot be taken over{why}")
+            told = f"{part_name} cannot be taken over: {why}" if why else f"{misfit}; {advice}"
+            raise OtherNetworksError(f"{name} cannot go on from {source}: {told}")
     return found
 
 

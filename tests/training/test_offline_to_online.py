@@ -633,9 +633,9 @@ def test_a_run_goes_on_as_rlpd_with_half_of_each_batch_recorded_and_resumes_exac
         ("cql", "sac", ("CQL.n_step=3",), "SAC.n_step is 1, but that of CQL is 3"),
         ("cql", "sack", (), "there is no algorithm 'sack'"),
         ("cql", "sac", ("CQL.hidden_dims=(8,)",), ", but CQL.hidden_dims is (8,); give both the same"),
-        ("cql", "sac", ("CQL.num_critics=4",), "critics cannot be taken over, as SAC.num_critics is None, but CQL"),
-        ("cql", "rsac", (), "as RecurrentSAC has a memory, and CQL has none; choose both"),
-        ("bc", "sac", (), "as BC has no critics; leave OfflineToOnline.algorithm out"),
+        ("cql", "sac", ("CQL.num_critics=4",), "critics cannot be taken over: SAC.num_critics is None, but CQL.num_critics is 4; give both"),
+        ("cql", "rsac", (), "RecurrentSAC has a memory, and CQL has none; choose both"),
+        ("bc", "sac", (), "BC has no critics; leave OfflineToOnline.algorithm out"),
     ],
 )  # fmt: skip
 def test_other_networks_are_refused_in_one_message(algo, other, bindings, words, online, tmp_path):
