@@ -119,27 +119,22 @@ def progress_bar(
         *columns, console=console, transient=True, auto_refresh=False, expand=True, disable=not is_live
     )
     task = bar.add_task("", total=None, visible=False)
-    drawn, tenths = -math.inf, 0
+    drawn, tenths, reported = -math.inf, 0, set[str]()
 
     def show(done: int, whole: int | None, line: str) -> None:
         nonlocal drawn, tenths
-        if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or done == whole):
-            drawn = time.monotonic()
-            bar.update(task, completed=done, total=whole, description=line, visible=True, refresh=True)
-        elif not is_live and prints and whole and 10 * done // whole > tenths:
-            tenths = 10 * done // whole
-            print(line, flush=True)
-
-    reported = set[str]()
-
-    def show_or_report(done: int, whole: int | None, line: str) -> None:
         with report_errors("the progress bar", reported):
-            show(done, whole, line)
+            if is_live and (time.monotonic() - drawn > REDRAWN_AFTER or done == whole):
+                drawn = time.monotonic()
+                bar.update(task, completed=done, total=whole, description=line, visible=True, refresh=True)
+            elif not is_live and prints and whole and 10 * done // whole > tenths:
+                tenths = 10 * done // whole
+                print(line, flush=True)
 
     with report_errors("the progress bar", reported):
         bar.start()
     try:
-        yield show_or_report
+        yield show
     finally:
         with report_errors("the progress bar", reported):
             bar.stop()
