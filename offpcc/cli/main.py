@@ -6,14 +6,14 @@ python offpcc/launch.py --env pendulum-p-v0 --algo rsac --config configs/quickst
 """
 
 import argparse
-import importlib
 import logging
 import os
+import pkgutil
 import select
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, NoReturn
 
@@ -43,7 +43,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with command_line(), signals.handled(to_the_end=words is None):
         try:
             command, options = parse(sys.argv[1:] if words is None else words)
-            code: int = _find(command)(**options)
+            # The commands import torch, so `--help` imports none of them.
+            code: int = pkgutil.resolve_name(COMMANDS[command][0])(**options)
             try:
                 sys.stdout.flush()
             except OSError:
@@ -69,13 +70,6 @@ def _output_is_closed() -> bool:
     if is_closed:
         drop_output()
     return is_closed
-
-
-def _find(command: str) -> Callable[..., int]:
-    """Import a command: a function of its options. The commands import torch, so `--help` imports none."""
-    module, _, name = COMMANDS[command][0].partition(":")
-    function: Callable[..., int] = getattr(importlib.import_module(module), name)
-    return function
 
 
 def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
