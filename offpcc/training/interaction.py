@@ -201,12 +201,9 @@ class Interaction:
         self.over[:] = True
         self.memory = None
 
-    def _begin_anew(self, state: dict[str, Any]) -> str:
+    def _begin_anew(self) -> str:
         """Truncate the unfinished episodes instead of restoring them, and return a message about it."""
-        self.over, self.lengths = state["over"].numpy(), np.array(state["lengths"])
         unfinished = self.lengths[~self.over & (self.lengths > 0)].tolist()
-        self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
-        self.returns = np.array(state["returns"])
         self.truncate()
         self.environments.begin_anew(self.num_steps)
         verb = "was" if self.environments.replay_on_resume else "is"
@@ -224,16 +221,16 @@ class Interaction:
         self.num_steps, self.num_dropped = state["num_steps"], state["num_dropped"]
         if state["actions"] is None:  # no step was taken before the checkpoint
             return None
+        self.over, self.actions, self.rewards = (state[name].numpy() for name in ("over", "actions", "rewards"))
+        self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
         has_actions = all(note is None or note.get("has_actions", True) for note in state["notes"])
         if not (self.environments.replay_on_resume and has_actions):
-            return self._begin_anew(state)
+            return self._begin_anew()
         if None in state["notes"]:  # saved after such a resume, before an episode began
-            self._begin_anew(state)
+            self._begin_anew()
             return None
         recalled = self.environments.restore(state["notes"])
-        self.observations, self.over = recalled.observations, recalled.over | state["over"].numpy()
-        self.actions, self.rewards = state["actions"].numpy(), state["rewards"].numpy()
-        self.returns, self.lengths = np.array(state["returns"]), np.array(state["lengths"])
+        self.observations, self.over = recalled.observations, recalled.over | self.over
         self.memory = state["memory"]
         if recalled.same:
             return None
