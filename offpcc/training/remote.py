@@ -15,8 +15,6 @@ import torch
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import build_actor
 from offpcc.algorithms.discrete import ValueBased
-from offpcc.core import Store
-from offpcc.envs.check import LONGEST_EPISODE
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.envs.vector.ray_actors import RayEnvironments
 from offpcc.envs.vector.workers import DeadWorkerError, Host
@@ -178,15 +176,8 @@ class RemoteInteraction(Interaction):
     environments: RayEnvironments
     algorithm: ActorCritic
 
-    def __init__(
-        self,
-        environments: RayEnvironments,
-        algorithm: ActorCritic,
-        buffer: Store,
-        seed: int = 0,
-        longest_episode: int = LONGEST_EPISODE,
-    ) -> None:
-        super().__init__(environments, algorithm, buffer, seed, longest_episode)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.version = 0  # of the weights that were sent last
         self._weights: dict[str, dict[str, torch.Tensor]] = {}
         self._noise = 0.0
