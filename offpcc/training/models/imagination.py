@@ -281,19 +281,16 @@ def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> i
         real: the buffer of real transitions.
         longest: length of the longest episode.
     """
-    lengths = options.stored_lengths
-    rows = max(lengths) + 1  # of a rollout
-    if real.holds_episodes:
-        before = longest if options.prefix is None else options.prefix
-        if real.segment_len is not None:
-            before = min(before, real.segment_len + real.burn_in)
-        rows += before
-    fits = max(options.capacity // rows, 1) if real.holds_episodes else options.capacity
-    if options.keep is None:
-        return fits
-    rollouts = math.ceil(options.steps_per_update * options.every / min(lengths))
-    kept = options.keep * rollouts * (1 if real.holds_episodes else min(lengths) + 1)
-    return min(fits, max(kept, 1 if real.holds_episodes else 2 * rows))
+    shortest, rows = min(options.stored_lengths), max(options.stored_lengths) + 1  # the latter of a rollout
+    rollouts = math.inf  # that are kept
+    if options.keep is not None:
+        rollouts = options.keep * math.ceil(options.steps_per_update * options.every / shortest)
+    if not real.holds_episodes:
+        return int(min(options.capacity, max(rollouts * (shortest + 1), 2 * rows)))
+    before = longest if options.prefix is None else options.prefix
+    if real.segment_len is not None:
+        before = min(before, real.segment_len + real.burn_in)
+    return int(min(max(options.capacity // (rows + before), 1), rollouts))
 
 
 class Imagination(Callback):
