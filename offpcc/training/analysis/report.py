@@ -239,7 +239,7 @@ class Report:
             f"resamples. In parentheses: number of seeds. Median: over runs in one task, over the tasks' means in "
             f"several.",
             "\n".join(f"- Warning: {warning}." for warning in self.warnings),
-            self._main_table(self._what),
+            self._main_table(),
             self._budget_table(),
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
@@ -272,8 +272,8 @@ class Report:
             lines.append(rf"{' & '.join([_in_latex(task), *cells])} \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
-    def _main_table(self, what: str) -> str:
-        columns = {"iqm": f"IQM, {what}", "mean": "mean", "median": "median"}
+    def _main_table(self) -> str:
+        columns = {"iqm": f"IQM, {self._what}", "mean": "mean", "median": "median"}
         if self.normalise:
             columns["optimality_gap"] = "optimality gap"
         head = ["task", "algorithm", "steps", *columns.values()]
