@@ -373,41 +373,37 @@ class ModelFit:
 
 def statistics(data: Transitions, margin: float) -> dict[str, Array]:
     """Return the statistics of `DynamicsModel.set_statistics`; read in blocks, in float64."""
-    sums: list[Any] = [0.0, 0.0]
-    squares: list[Any] = [0.0, 0.0]
+    total: Any = 0.0
+    squares: Any = 0.0
     low: Any = np.inf
     high: Any = -np.inf
     for indices in data.blocks():
         observations, actions, following, rewards, _ = data[indices]
         current = observations[:, -1].astype(np.float64)
-        x = np.concatenate([current, actions[:, -1]], 1)
-        y = np.concatenate([following - current, rewards], 1)
-        for number, values in enumerate((x, y)):
-            sums[number] = sums[number] + values.sum(0)
-            squares[number] = squares[number] + np.square(values).sum(0)
+        columns = np.concatenate([current, actions[:, -1], following - current, rewards], 1)
+        total = total + columns.sum(0)
+        squares = squares + np.square(columns).sum(0)
         low = np.minimum(low, np.minimum(current.min(0), following.min(0)))
         high = np.maximum(high, np.maximum(current.max(0), following.max(0)))
-    means = [total / len(data) for total in sums]
-    deviations = []
-    for mean, square in zip(means, squares, strict=True):
-        variance = square / len(data) - np.square(mean)
-        is_constant = variance <= 1e-12 * np.maximum(square / len(data), 1e-12)  # rounding remains of constant columns
-        deviations.append(np.where(is_constant, 0.0, np.sqrt(np.maximum(variance, 0.0))))
-    num_observed = len(low)
-    k = data.history
-    parts = slice(num_observed), slice(num_observed, None)
-    inputs = [
-        np.concatenate([np.tile(values[part], k) for part in parts])
-        for values in (means[0], without_zeros(deviations[0]))
-    ]
+    mean, square = total / len(data), squares / len(data)
+    variance = square - np.square(mean)
+    is_constant = variance <= 1e-12 * np.maximum(square, 1e-12)  # rounding remains of constant columns
+    std = np.where(is_constant, 0.0, np.sqrt(np.maximum(variance, 0.0)))
+    num_observed, num_targets = len(low), len(low) + 1
+
+    def of_inputs(values: Array) -> Array:
+        """Return the values of all inputs: those of the observations `history` times, then those of the actions."""
+        parts = values[:num_observed], values[num_observed:-num_targets]
+        return np.concatenate([np.tile(part, data.history) for part in parts])
+
     return {
-        "input_mean": inputs[0],
-        "input_std": inputs[1],
-        "target_mean": means[1],
-        "target_std": deviations[1],
+        "input_mean": of_inputs(mean),
+        "input_std": of_inputs(without_zeros(std)),
+        "target_mean": mean[-num_targets:],
+        "target_std": std[-num_targets:],
         "low": low,
         "high": high,
-        "spread": margin * deviations[0][:num_observed],
+        "spread": margin * std[:num_observed],
     }
 
 
