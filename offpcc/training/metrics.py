@@ -221,21 +221,20 @@ def columns(
             switch, and empty before it.
         succeeds: whether test episodes tell that they were a success.
     """
-    return [
-        *(
-            "step",
-            "update",
-            "epoch",
-            *(("env_step",) if goes_online else ()),
-            "train/return",
-            "train/length",
-            *(("train/dropped_episodes",) if dropping else ()),
-        ),
-        *("test/return", "test/return_std", *(("test/normalized_score",) if scored else ()), "test/length"),
-        *((SUCCESS_RATE,) if succeeds else ()),
+    optional = {
+        "env_step": goes_online,
+        "train/dropped_episodes": dropping,
+        "test/normalized_score": scored,
+        SUCCESS_RATE: succeeds,
+    }
+    names = [
+        *("step", "update", "epoch", "env_step"),
+        *("train/return", "train/length", "train/dropped_episodes"),
+        *("test/return", "test/return_std", "test/normalized_score", "test/length", SUCCESS_RATE),
         *(f"update/{name}" for name in stat_names),
         *("time/hours", "time/steps_per_second"),
     ]
+    return [name for name in names if optional.get(name, True)]
 
 
 def summarize_episodes(
