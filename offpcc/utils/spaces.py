@@ -287,9 +287,7 @@ class PackedDict(spaces.Box):
                 raise ValueError(f"{key!r} is {array.dtype}, but its space, {space}, has integers")
             if (chosen < 0).any() or (chosen >= sizes).any():
                 raise ValueError(f"{key!r} holds a choice outside of its space, {space}")
-            return np.concatenate(
-                [chosen[..., i, None] == np.arange(n) for i, n in enumerate(sizes)], -1, dtype=np.float32
-            )
+            return np.concatenate([one_hot(chosen[..., i], n) for i, n in enumerate(sizes)], -1)
         with np.errstate(over="ignore"):
             vector = array.reshape(*axes, -1).astype(np.float32)
         if not np.isfinite(vector).all():
