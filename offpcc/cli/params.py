@@ -99,11 +99,9 @@ def _lines(one: Hyperparameter) -> Iterator[str]:
 
 def names() -> list[str]:
     """Return all names that `groups` takes: of algorithms, of cells, and of classes and functions in gin."""
-    variants = {cls.__name__ for cls in ALGORITHMS.values()}
-    others = {
-        full.rpartition(".")[2] for full in configurables() if full.rpartition(".")[2] not in variants | {"ActorCritic"}
-    }
-    return [*ALGORITHMS, *CELLS, *sorted(others - {"DeterministicPolicy"})]
+    classes = {cls.__name__ for cls in ALGORITHMS.values()} | {"ActorCritic", "DeterministicPolicy"}
+    others = {full.rpartition(".")[2] for full in configurables()} - classes
+    return [*ALGORITHMS, *CELLS, *sorted(others)]
 
 
 def groups(name: str) -> list[HyperparameterGroup]:
@@ -119,12 +117,7 @@ def groups(name: str) -> list[HyperparameterGroup]:
         hint = f"{nearest(name, [*names(), *(cls.__name__ for cls in ALGORITHMS.values())])} `offpcc params`".lstrip()
         raise UserError(f"gin can configure no class or function {name!r}; {hint} lists all names")
     found = hyperparameters(owner)
-    short = getattr(owner, "__name__", name)
-    return [
-        HyperparameterGroup(
-            f"{name}: no parameters" if not found else _title(owner, name if name in RUN else short), found
-        )
-    ]
+    return [HyperparameterGroup(_title(owner, name) if found else f"{name}: no parameters", found)]
 
 
 def _of_algorithm(cls: Any) -> Iterator[HyperparameterGroup]:
