@@ -230,12 +230,8 @@ def _bind_all(given: Iterable[tuple[Any, str]]) -> list[Binding]:
 
 
 def _bind(statement: Any, where: str) -> Binding:
-    scope, selector, parameter, given = (
-        statement.scope,
-        statement.selector,
-        statement.arg_name,
-        find_bound_name(statement),
-    )
+    scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
+    given = find_bound_name(statement)
     _check_references_in(statement.value, f"{where}: {given}")
     if not parameter:
         gin.bind_parameter((given, MACRO, "value"), statement.value)
