@@ -180,8 +180,10 @@ def table_of_settings(runs: Sequence[Path]) -> dict[Path, dict[str, Any]]:
         table[run] |= {name: settings[run][name] for name in names if name in settings[run]}
     for name in {name for row in table.values() for name in row}:
         rows = [row for row in table.values() if name in row]
-        if len(runs) > 1 and len(rows) == len(runs) and len({row.get(name) for row in rows}) == 1:
-            rows = [row for row in rows if row.pop(name) is None]
+        if len(runs) > 1 and len(rows) == len(runs) and len({row[name] for row in rows}) == 1:
+            for row in rows:
+                del row[name]
+            continue
         with contextlib.suppress(ValueError):
             for row, number in zip(rows, [float(row[name]) for row in rows], strict=True):
                 row[name] = number
