@@ -90,19 +90,14 @@ def record_dataset(
         raise UserError(
             "--deterministic has no effect with --epsilon, which already implies it; leave --deterministic out"
         )
-    agent: ActorCritic | None = None
     if actor == RANDOM:
         refuse_without_effect(deterministic, device, threads, epsilon)
-        loading.load_gin_config(config, gin, modules=modules)
-        acting = "random actions"
-        facts |= {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(name)}
-    else:
-        agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads, gin)
-        facts |= actor_facts
-        if isinstance(agent, ValueBased) and not deterministic and epsilon is None:
-            exploring: Any = agent
-            share = exploring.epsilon()
-            print(f"the actor takes {share:.1%} of its actions at random; --epsilon sets another share")
+    agent, acting, actor_facts = load_agent(name, actor, config, modules, device, threads, gin)
+    facts |= actor_facts
+    if isinstance(agent, ValueBased) and not deterministic and epsilon is None:
+        exploring: Any = agent
+        share = exploring.epsilon()
+        print(f"the actor takes {share:.1%} of its actions at random; --epsilon sets another share")
     if more_facts is None:  # in a recipe, the bindings are for the training
         check_own_bindings(name)
     make_env = configured_make(name)
@@ -155,12 +150,17 @@ def load_agent(
     device: str | None,
     threads: int,
     gin: Sequence[str],
-) -> tuple[ActorCritic, str, dict[str, Any]]:
+) -> tuple[ActorCritic | None, str, dict[str, Any]]:
     """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
+
+    For random actions, there is no agent.
 
     Raises:
         UserError: the actor does not exist.
     """
+    if actor == RANDOM:
+        loading.load_gin_config(config, gin, modules=modules)
+        return None, "random actions", {"algorithm": RANDOM, "actor": RANDOM, "config": made_by(env)}
     run, file = find_actor(actor, config, modules, f", or the word {RANDOM}", gin)
     bindings = made_by(env)
     agent = load_actor(file, used := choose_device(device, threads))

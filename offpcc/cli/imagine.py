@@ -7,7 +7,6 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,7 +18,6 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.cli import collect
 from offpcc.cli.commands import check_own_bindings
 from offpcc.cli.messages import program
-from offpcc.config import loading
 from offpcc.config.gin_files import imports_of
 from offpcc.data.checks.env_fit import match_states_and_wrappers
 from offpcc.data.datasets.columns import Array
@@ -71,15 +69,10 @@ def imagine(
     if out.exists():
         raise UserError(f"{out} exists and is not overwritten; name another file, or remove it")
     used = choose_device(device, threads)
-    facts: dict[str, Any] = {"algorithm": collect.RANDOM, "actor": collect.RANDOM}
-    agent: ActorCritic | None = None
     if actor == collect.RANDOM:
         collect.refuse_without_effect(deterministic, None, 1)
-        loading.load_gin_config(config, gin, modules=modules)
-        made = collect.made_by(env)
-    else:
-        agent, _, facts = collect.load_agent(env, actor, config, modules, device, threads, gin)
-        made = facts.pop("config")
+    agent, _, facts = collect.load_agent(env, actor, config, modules, device, threads, gin)
+    made = facts.pop("config")
     check_own_bindings(env, reads_data=True)
     with torch_settings(used, threads):
         world = load_model(model, used)
