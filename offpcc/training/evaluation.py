@@ -221,17 +221,12 @@ def compare_observations(seen: spaces.Space[Any], algorithm: ActorCritic) -> tup
     packed = algorithm.packed
     seen = PackedDict(seen) if isinstance(seen, spaces.Dict) else seen
     if isinstance(seen, PackedDict):
-        are_alike = packed is not None and seen.is_like(packed)
+        are_alike, there = packed is not None and seen.is_like(packed), f"{seen.unpacked_shape}"
     else:
         are_alike = packed is None and seen.shape == algorithm.space_shape
-    there, known = (
-        f"observations {space.unpacked_shape if isinstance(space, PackedDict) else shape}"
-        for space, shape in (
-            (seen, f"{seen}" if seen.shape is None else f"of shape {seen.shape}"),
-            (packed, f"of shape {algorithm.space_shape}"),
-        )
-    )
-    return are_alike, there, known
+        there = f"{seen}" if seen.shape is None else f"of shape {seen.shape}"
+    known = f"of shape {algorithm.space_shape}" if packed is None else f"{packed.unpacked_shape}"
+    return are_alike, f"observations {there}", f"observations {known}"
 
 
 def other_bounds(algorithm: ActorCritic, env: gymnasium.Env[Any, Any]) -> str:
