@@ -45,8 +45,7 @@ class UserError(Exception):
 
 
 NOTE = "note: "
-_is_command_line = ContextVar("is_command_line", default=False)
-_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)  # notes of this command so far
+_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)  # notes of this command; None in Python
 # The space between an option and its value. Another word after an option belongs to the sentence.
 _SPACE = r"(?: (?!(?:again|and|does|for|has|if|in|instead|is|its|needs|on|or|out|takes|to|with)\b))?"
 PYTHON = (  # pattern of a command-line option in a message, and its replacement in Python
@@ -88,17 +87,16 @@ COMMAND = re.compile(r"(`offpcc [^`]*`)")
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
     """Context in which messages keep their command-line options; see `for_python` and `is_new`."""
-    token, notes = _is_command_line.set(True), _noted.set(set())
+    token = _noted.set(set())
     try:
         yield
     finally:
-        _is_command_line.reset(token)
-        _noted.reset(notes)
+        _noted.reset(token)
 
 
 def is_command_line() -> bool:
     """Return whether a command runs, which tells what is found in its own way."""
-    return _is_command_line.get()
+    return _noted.get() is not None
 
 
 def is_new(note: str) -> bool:
@@ -125,7 +123,7 @@ def in_python(message: str) -> str:
 
     A command in backquotes, such as ```offpcc check --env NAME```, keeps its options.
     """
-    if _is_command_line.get():
+    if is_command_line():
         return message
     parts = COMMAND.split(message)
     for option, argument in PYTHON:
@@ -157,7 +155,7 @@ def warn_of_data(text: str) -> None:
     """Give a `DataWarning`, at the line that called offpcc; a command prints a note instead."""
     if _is_announced.get():
         return
-    if _is_command_line.get():
+    if is_command_line():
         print_to_stderr(f"{NOTE}{text}")
         return
     stacklevel, frame = 2, sys._getframe(1)
