@@ -60,7 +60,11 @@ class FolderLock:
         except OSError as error:
             if not os.path.lexists(self.file):  # the file was not created: the folder is at fault
                 raise
-            raise self._unfit(error.strerror or first_line(error)) from error
+            fault = error.strerror or first_line(error)
+            raise UserError(
+                f"{self.file} cannot be locked ({fault}); make it a file that you can write, remove it, or give "
+                f"another --run_id"
+            ) from error
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -76,13 +80,6 @@ class FolderLock:
             self.message = f"the file system of {self.folder} has no locks, so a second process could write there, too"
             return
         self._opened = opened
-
-    def _unfit(self, fault: str) -> UserError:
-        """Return the error for a lock file that cannot be locked."""
-        return UserError(
-            f"{self.file} cannot be locked ({fault}); make it a file that you can write, remove it, or give another "
-            f"--run_id"
-        )
 
     def close(self) -> None:
         """Release the lock."""
