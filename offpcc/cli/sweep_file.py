@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from offpcc.config import gin_files
-from offpcc.config.validation import LARGEST_SEED, is_number
+from offpcc.config.validation import LARGEST_SEED, is_number, is_whole_number
 from offpcc.training.run_dir import path_part
 from offpcc.utils.errors import UserError, first_line, similar
 from offpcc.utils.paths import shown
@@ -108,11 +108,11 @@ def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
         raise UserError(f"{file}: there is no {missing}; add it")
     configs = _configs(file, table, algos)
     seeds = table.get("seeds", [1])
-    is_valid = isinstance(seeds, list) and all(_is_whole(one, 0, LARGEST_SEED) for one in seeds)
+    is_valid = isinstance(seeds, list) and all(is_whole_number(one, 0, LARGEST_SEED) for one in seeds)
     if not is_valid or not seeds or len({*seeds}) < len(seeds):
         raise _fault(file, "seeds", seeds, "a list of different whole numbers from 0, such as [1, 2, 3]")
     epochs = table.get("epochs")
-    if epochs is not None and not _is_whole(epochs, 1):
+    if epochs is not None and not is_whole_number(epochs, 1):
         raise _fault(file, "epochs", epochs, "a whole number above 0, such as 20")
     fixed = {name: _as_gin(file, f"gin.{name}", value) for name, value in _flat(file, table, "gin").items()}
     grid = _flat(file, table, "grid")
@@ -196,18 +196,18 @@ def _stop(
         raise _fault(file, "stop.rule", name, "'halving'")
     _refuse_unknown(file, "stop.", table, [*limits, *(["rule", *Halving._fields] if "rule" in table else [])])
     hours, total_epochs = map(table.get, limits)
-    if hours is not None and not (is_number(hours) and math.isfinite(hours) and hours > 0):
+    if hours is not None and not (is_number(hours) and hours > 0):
         raise _fault(file, "stop.hours", hours, "a number above 0, such as 8")
-    if total_epochs is not None and not _is_whole(total_epochs, 1):
+    if total_epochs is not None and not is_whole_number(total_epochs, 1):
         raise _fault(file, "stop.total_epochs", total_epochs, "a whole number above 0, such as 400")
     if "rule" not in table:
         return None, hours, total_epochs
     rule = Halving(table.get("factor", 2), table.get("first_epochs", 1))
-    if not _is_whole(rule.factor, 2):
+    if not is_whole_number(rule.factor, 2):
         raise _fault(file, "stop.factor", rule.factor, "a whole number above 1, such as 2")
     if epochs is None or envs == [None]:
         raise UserError(f"{file}: [stop] needs {'epochs = N' if epochs is None else 'env, for tests'}; add it")
-    if not _is_whole(rule.first_epochs, 1, epochs - 1):
+    if not is_whole_number(rule.first_epochs, 1, epochs - 1):
         raise _fault(
             file, "stop.first_epochs", rule.first_epochs, f"a whole number from 1, and less than epochs, {epochs}"
         )
@@ -218,9 +218,9 @@ def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, 
     """Return the distribution of each random binding, the number of samples, and the seed of the draws."""
     given = _flat(file, table, "random")
     samples, seed = given.pop("samples", 10), given.pop("seed", 0)
-    if not _is_whole(samples, 1):
+    if not is_whole_number(samples, 1):
         raise _fault(file, "random.samples", samples, "a whole number above 0, such as 20")
-    if not _is_whole(seed, 0):
+    if not is_whole_number(seed, 0):
         raise _fault(file, "random.seed", seed, "a whole number from 0, such as 0")
     ranges: dict[str, tuple[str, list[Any]]] = {}
     for place, values in given.items():
@@ -239,7 +239,7 @@ def _ranges(file: Path, table: Mapping[str, Any]) -> tuple[dict[str, tuple[str, 
         if kind == "choice":
             ranges[name] = (kind, [_as_gin(file, place, one) for one in values])
             continue
-        is_range = len(values) == 2 and all(is_number(one) and math.isfinite(one) for one in values)
+        is_range = len(values) == 2 and all(map(is_number, values))
         if not is_range or not values[0] < values[1] or (kind == "log_uniform" and values[0] <= 0):
             above = ", both above 0" if kind == "log_uniform" else ""
             raise _fault(file, place, values, f"the lowest and the highest number{above}, such as {EXAMPLES[kind]}")
@@ -308,10 +308,6 @@ def _names(file: Path, table: Mapping[str, Any], key: str) -> list[Any]:
     if len({*names}) < len(names):
         raise _fault(file, key, given, "a list without repetitions")
     return names
-
-
-def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _fault(file: Path, key: str, value: Any, words: str) -> UserError:

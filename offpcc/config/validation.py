@@ -66,7 +66,7 @@ def is_number(value: Any, least: float = -math.inf, most: float = math.inf) -> b
         return False
 
 
-def is_whole_number(value: Any, least: float, most: float) -> bool:
+def is_whole_number(value: Any, least: float, most: float = math.inf) -> bool:
     """Check whether `value` is a whole number from `least` to `most`."""
     return isinstance(value, Integral) and is_number(value, least, most)
 
