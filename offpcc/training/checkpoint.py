@@ -169,7 +169,16 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
     if began_with_networks:
         experiment.algorithm.begin_online()
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
-        return _resume(checkpoint, experiment)
+        messages = _load_parts(checkpoint, experiment, lambda: load_buffer(checkpoint, experiment))
+        try:
+            with GLOBAL_LOCK:
+                set_global_generators(checkpoint["global_generators"])
+        except NOT_A_STATE as error:
+            raise UserError(
+                f"{checkpoint.file} does not fit the run that is built here (no states of the global random "
+                f"generators: {first_line(error)}); use the code that wrote it, or start another run"
+            ) from error
+    return messages
 
 
 def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
@@ -286,19 +295,6 @@ def _load_parts(content: Mapping[str, Any], experiment: Experiment, load_buffer:
         experiment.recorder.load_state_dict(content["recorder"])
     if experiment.interaction and (message := experiment.interaction.load_state_dict(content["interaction"])):
         messages.append(message)
-    return messages
-
-
-def _resume(checkpoint: Checkpoint, experiment: Experiment) -> list[str]:
-    messages = _load_parts(checkpoint, experiment, lambda: load_buffer(checkpoint, experiment))
-    try:
-        with GLOBAL_LOCK:
-            set_global_generators(checkpoint["global_generators"])
-    except NOT_A_STATE as error:
-        raise UserError(
-            f"{checkpoint.file} does not fit the run that is built here (no states of the global random "
-            f"generators: {first_line(error)}); use the code that wrote it, or start another run"
-        ) from error
     return messages
 
 
@@ -456,14 +452,10 @@ def load(
 def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """Load the content of a learner's file, and return messages about everything that is not exact."""
     buffer: Any = experiment.buffer
-    has_buffer, interaction = content["buffer"] is not None, experiment.interaction
-
-    def load_whole_buffer() -> None:
-        if has_buffer:
-            BufferBase.load_state_dict(buffer, content["buffer"])
-
-    messages = _load_parts(content, experiment, load_whole_buffer)
-    if interaction is not None and not has_buffer:
+    if content["buffer"] is not None:
+        return _load_parts(content, experiment, lambda: BufferBase.load_state_dict(buffer, content["buffer"]))
+    messages = _load_parts(content, experiment, lambda: None)
+    if (interaction := experiment.interaction) is not None:
         interaction.environments.begin_anew(interaction.num_steps)
     return messages
 
