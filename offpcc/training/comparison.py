@@ -70,17 +70,15 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
     messages = []
     for name in sorted(old.keys() | new.keys(), key=order):
         short = _without_module(name)
-        if old.get(name) == new.get(name):
-            continue
-        if _is_of_logger(name, old, new):
+        if old.get(name) == new.get(name) or _is_of_logger(name, old, new):
             continue
         if (known := may_change(short)) is not None:
             if known in (CHANGES_LEARNING, *ENDS_EARLY) and name in new:
                 messages.append(f"{short} is {as_gin(new[name])} from here on")
             continue
-        if (name not in old and not _has(is_bound, name)) or (
-            name not in new and was_bound is not None and not _has(was_bound, name)
-        ):
+        is_new_default = name not in old and not _has(is_bound, name)
+        was_default = name not in new and was_bound is not None and not _has(was_bound, name)
+        if is_new_default or was_default:
             continue
         ours, theirs = _bound_name(new, name), _bound_name(old, name)  # such as SAC.lr and ActorCritic.lr
         if ours and theirs and new[ours] == old[theirs]:
