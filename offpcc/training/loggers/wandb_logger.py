@@ -55,19 +55,14 @@ def start_run(folder: Path, announce: Callable[[str], None], **names: Any) -> An
         if os.environ.get("WANDB_MODE", "online") == "online" and not wandb.login(prompt=False):
             raise wandb.errors.AuthenticationError("not logged in")
         run = start()
-        if run.settings.mode == "offline":
-            announce(f"Weights & Biases: offline; upload this run later with wandb sync {_folder_to_sync(run)}")
-        return run
+        reason = "offline" if run.settings.mode == "offline" else None
     except wandb.errors.CommError as error:
         wandb.teardown()  # otherwise the failed start would still hold the run's id
-        run = start(mode="offline")
-        reason = str(error).partition("\n")[0]
-        announce(f"Weights & Biases: {reason}; upload this run later with wandb sync {_folder_to_sync(run)}")
-        return run
-
-
-def _folder_to_sync(run: Any) -> str:
-    return shlex.quote(run.settings.sync_dir)
+        run, reason = start(mode="offline"), str(error).partition("\n")[0]
+    if reason is not None:
+        folder_to_sync = shlex.quote(run.settings.sync_dir)
+        announce(f"Weights & Biases: {reason}; upload this run later with wandb sync {folder_to_sync}")
+    return run
 
 
 def upload_report(values: Mapping[str, Any], files: Mapping[str, Path], announce: Callable[[str], None]) -> None:
