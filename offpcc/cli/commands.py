@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `plot`, `report`, `envs`, `check --env` and `check RUN`; each is a function."""
+"""The commands `evaluate`, `plot`, `report`, `envs`, `check` and `export`; each is a function."""
 
 from __future__ import annotations
 

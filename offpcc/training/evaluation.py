@@ -359,7 +359,7 @@ def overview(results: Sequence[EpisodeResult], env: str | None = None) -> str:
 def overview_of(
     returns: Sequence[float] | np.ndarray, lengths: Sequence[float] | np.ndarray, rate: float | None, env: str | None
 ) -> str:
-    """Do what `overview` does, from returns, lengths and the rate of successes."""
+    """Return the line of `overview`, from returns, lengths and the rate of successes."""
     mean = float(np.mean(returns))
     score = "" if env is None else format_score(env, mean)
     decimals = return_decimals(mean)

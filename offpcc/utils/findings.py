@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The findings of `examine_dataset`, one per check."""
+    """The findings of `offpcc check` about an environment or a dataset."""
 
     name: str
     findings: tuple[Finding, ...]

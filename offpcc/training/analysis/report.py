@@ -83,10 +83,11 @@ class Runs:
     """The R runs of one algorithm in one task, with equal settings.
 
     Attributes:
-        group: their folders.
+        group: the folder and the settings that they share.
         task: the name of the task.
         name: the name of the algorithm in the report, with settings that differ.
         is_offline: whether they learn from recorded data alone.
+        folders: the folder of each run.
         steps: (S,), the steps at which all of them were tested.
         returns: (R,), the return, or another metric, that the report is about.
         scores: (R,), the same, normalised if the report is.

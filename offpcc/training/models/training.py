@@ -1,4 +1,4 @@
-"""Training of a `DynamicsModel` on recorded data, and its files."""
+"""Training of a `DynamicsModel` on recorded data."""
 
 from __future__ import annotations
 
