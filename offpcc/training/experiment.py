@@ -505,6 +505,6 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
 
 def check_complete(settings: Mapping[str, Any]) -> None:
     """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``."""
-    for name, parameter in inspect.signature(train).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in settings:
+    for name in TRAIN_SETTINGS:
+        if name not in settings:
             raise loading.missing_binding(f"train.{name}")
