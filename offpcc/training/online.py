@@ -274,14 +274,6 @@ class Decay(Callback):
         self.initial = {name: getattr(algorithm, name) for name in names}
         self.to, self.num_steps, self.zero = to, num_steps, tuple(zero)
 
-    def on_start(self, run: Run) -> None:
-        """Set the numbers of the current step; a run may resume at any step."""
-        self.on_progress(run)
-
-    def before_updates(self, run: Run) -> None:
-        """Set the numbers of the current step."""
-        self.on_progress(run)
-
     def on_progress(self, run: Run) -> None:
         """Set the numbers of the current step, by which the agent also acts."""
         passed = min((run.loop.step - (run.loop.switch_step or 0)) / self.num_steps, 1.0)
@@ -289,6 +281,8 @@ class Decay(Callback):
             setattr(run.algorithm, name, initial * (1.0 - (1.0 - self.to) * passed))
         for name in self.zero:
             setattr(run.algorithm, name, 0.0)
+
+    on_start = before_updates = on_progress  # a run may resume at any step
 
 
 def normalizes(algorithm: ActorCritic) -> bool | str:
