@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty
+from offpcc.algorithms.dynamics import DynamicsModel, Uncertainty, without_zeros
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.training.analysis.run_statistics import rank_correlation
@@ -34,9 +34,8 @@ class Quality(NamedTuple):
     error: Array  # (O + 1,), root mean squared error of one step, of each number of an observation and of the reward
     std: Array  # (O + 1,), standard deviation of these numbers over the data
     horizons: dict[int, Array]  # steps ahead: (O,), root mean squared error, in standard deviations of the data
-    within: tuple[
-        float, float
-    ]  # share of true changes within 1 and 2 predicted standard deviations; normal: 0.68, 0.95
+    # Share of true changes within 1 and 2 predicted standard deviations; 0.68 and 0.95 if the predictions are right.
+    within: tuple[float, float]
     rank_correlation: dict[str, float]  # of each uncertainty with the length of the error, by Spearman
     uncertainty: Uncertainty  # (M,) each
     ranges: dict[str, SearchRange]
@@ -83,8 +82,7 @@ def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Ran
     uncertainty = Uncertainty(*(torch.cat(parts).double().cpu().numpy() for parts in zip(*found, strict=True)))
     current = rows.observations[data.starts[indices]].astype(np.float64)
     truth = np.concatenate([current, rows.rewards[data.starts[indices]]], 1)
-    scale = np.where(model.target_std.cpu().numpy() > 0, model.target_std.cpu().numpy(), 1.0)
-    length = np.linalg.norm((error / scale)[:, :-1], axis=1)
+    length = np.linalg.norm((error / without_zeros(model.target_std.cpu().numpy()))[:, :-1], axis=1)
     largest = model.facts["uncertainty"]
     low, high = model.low.cpu().numpy(), model.high.cpu().numpy()
     is_outside = (current < low) | (current > high)
@@ -144,7 +142,6 @@ def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[in
     The model's mean is its next input. Starts are evenly spread over the parts of episodes that are long enough.
     """
     errors: dict[int, Array] = {}
-    scale = np.where(std > 0, std, 1.0)
     data = Transitions(rows, model.history)
     last = np.repeat(rows.stops - 1, rows.stops - rows.starts)  # row of the last observation of each row's episode
     for steps in HORIZONS:
@@ -161,7 +158,7 @@ def horizons(model: DynamicsModel, rows: TransitionTable, std: Array) -> dict[in
                 actions = torch.cat([actions[:, 1:], following], 1)
             seen = model.imagine(observations, actions, None).next_observations
             observations = torch.cat([observations[:, 1:], seen[:, None]], 1)
-        error = (observations[:, -1].cpu().numpy() - rows.observations[at + steps]) / scale
+        error = (observations[:, -1].cpu().numpy() - rows.observations[at + steps]) / without_zeros(std)
         errors[steps] = np.sqrt(np.square(error.astype(np.float64)).mean(0))
     return errors
 
