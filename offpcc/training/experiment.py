@@ -38,7 +38,7 @@ from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.csv_logger import joined_columns
 from offpcc.training.metrics import Loop, explain_early_end
 from offpcc.training.models.imagination import Imagination
-from offpcc.training.online import OnlinePhase, check_begins_online, normalizes, value_settings
+from offpcc.training.online import IN_ENVIRONMENT, OnlinePhase, check_begins_online, normalizes, value_settings
 from offpcc.training.run_fns import (
     TRAIN_SETTINGS,
     check_num_envs,
@@ -213,9 +213,8 @@ class Experiment:
                 if self.online is not None and not self.is_online and not self.loop.stopped:
                     self.go_online()
                 if self.online is not None and self.is_online:
-                    options = self.online.options
-                    own: dict[str, Any] = {"update_after": options.warm_up_steps, "update_every": options.update_every}
-                    own |= {"updates_per_step": options.updates_per_step, "num_epochs": num_epochs}
+                    own = {name: getattr(self.online.options, other) for name, other in IN_ENVIRONMENT.items()}
+                    own["num_epochs"] = num_epochs
                     self._train(logger, [*self.online.callbacks, *callbacks], {**settings, **own})
                 if isinstance(self.algorithm, ActorCritic):
                     self.algorithm.nonfinite_guard.synchronize(self.algorithm)

@@ -65,6 +65,7 @@ from offpcc.training.loggers import (
     tracking_wanted,
 )
 from offpcc.training.metrics import Loop
+from offpcc.training.online import IN_ENVIRONMENT
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
@@ -80,11 +81,6 @@ from offpcc.utils.rng import same_global_generators, seed_global_generators
 from offpcc.utils.version import tell_changed
 
 SLOW_VIDEO = 10.0  # seconds from which a run names the option that leaves the video out
-IN_ENVIRONMENT = {  # settings of `train` and those of `OfflineToOnline` that a run has in their place
-    "update_after": "warm_up_steps",
-    "update_every": "update_every",
-    "updates_per_step": "updates_per_step",
-}
 ONLINE = re.compile(r"(?:offpcc\.)?OfflineToOnline\.\w+")  # bindings of the online phase
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)

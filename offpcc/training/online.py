@@ -54,6 +54,11 @@ AnyAlgorithm = Annotated[  # a class stands for its name
     str | type[ActorCritic], Rule(NAME_OF_ALGORITHM, lambda value: isinstance(value, str | type))
 ]
 
+IN_ENVIRONMENT = {  # settings of `train`, and those of `OfflineToOnline` in their place in the online phase
+    "update_after": "warm_up_steps",
+    "update_every": "update_every",
+    "updates_per_step": "updates_per_step",
+}
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
 VALUE_SETTINGS = ("gamma", "reward_scale", "reward_shift", "clip_rewards", "rescaling")
 # Settings of algorithms on which the form of the networks depends; so do all of the networks' own classes.
