@@ -493,8 +493,9 @@ def _record_used(spec: RunSpec, algorithm: Any, buffer: Any) -> None:
         loading.add_used(ActorCritic, {str(encoder): None})
     for part, arguments in arguments_of(spec, algorithm_class, buffer).items():
         loading.add_used(part, arguments)
-    for make_logger in spec.parts.loggers:  # they are built later, in the run's folder
-        loading.add_used(make_logger, loading.bindings_of(make_logger))
+    functions = filter(inspect.isfunction, spec.parts.callbacks)  # gin sees only the first call, after an epoch
+    for part in (*spec.parts.loggers, *functions):  # loggers are built later, in the run's folder
+        loading.add_used(part, loading.bindings_of(part))
 
 
 def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant: Any) -> None:

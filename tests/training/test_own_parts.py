@@ -55,6 +55,11 @@ class Lines:
 
 
 @gin.configurable
+def stop_after(run, epochs=9):
+    run.loop.stopped = run.loop.epoch >= epochs
+
+
+@gin.configurable
 class Broken(Callback):
     def __init__(self):
         raise ValueError("no sensor")
@@ -188,6 +193,16 @@ def test_bindings_of_a_logger_are_taken_from_the_command_line_and_kept(launch, t
     assert code == 0 and "3 750" in (folder / "given.txt").read_text(), err
     code, _, err = launch(*words[:4], *more[:-1], "train.num_epochs=4", "Lines.name='other.txt'")
     assert code == 0 and "4 1000" in (folder / "other.txt").read_text(), err
+
+
+def test_bindings_of_a_function_as_a_callback_are_taken_from_the_command_line_and_kept(launch, tmp_path):
+    words = written(tmp_path, "build.callbacks = [@stop_after]", "train.num_epochs = 9")
+    code, out, err = launch(*words, "--gin", "stop_after.epochs=1", "--no_video")
+    assert code == 0 and "stop_after: epochs = 1" in out and "ended early, after epoch 1 of 9" in out, err
+    assert "stop_after.epochs = 1" in (run_folder(tmp_path) / "config.gin").read_text()
+    more = ("--import", "my_parts", "--resume", "--no_video", "--gin", "train.num_epochs=10")
+    code, out, err = launch(*words[:4], *more)
+    assert code == 0 and "ended early, after epoch 2 of 10" in out, err
 
 
 @pytest.mark.parametrize("name, words", [("Broken", "no sensor; correct it"), ("Lines", "folder")])
