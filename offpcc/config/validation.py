@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
 
 from offpcc.utils.errors import UserError, similar
@@ -186,6 +186,8 @@ def format_value(value: Any) -> str:
     """Return `value` in one line."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, FunctionType):
+        return "a lambda" if value.__name__ == "<lambda>" else f"the function {value.__name__}"
     if isinstance(value, functools.partial):
         arguments = "".join(f", {name}=..." for name in value.keywords)
         return f"functools.partial({getattr(value.func, '__name__', type(value.func).__name__)}{arguments})"

@@ -1091,6 +1091,8 @@ WRONG_TYPES = [
     (lambda it: offpcc.RSAC("pendulum-p-v0", cell="LSTM"), "Recurrent.cell is 'LSTM'; write @LSTM without quotes"),
     (lambda it: offpcc.RSAC("pendulum-p-v0", cell=Recurrent), "an encoder is not a part of Recurrent: bind it as the"),
     (lambda it: offpcc.build("pendulum-v0", 5), "build.algo is 5; it has to be the name of an algorithm"),
+    (lambda it: offpcc.build("pendulum-v0", offpcc.SAC), "build.algo is the function SAC; it has to be the name"),
+    (lambda it: offpcc.build("pendulum-v0", lambda: 0), "build.algo is a lambda; it has to be the name"),
     (lambda it: offpcc.build("pendulum-v0", "sac", algorithm=5), "build.algorithm is 5; it has to be a dictionary"),
     (lambda it: it.train(num_epochs="10"), "train.num_epochs is '10'; it has to be a whole number"),
     (lambda it: it.train(num_epochs=1, callbacks=5), "train.callbacks is 5; it has to be a list"),
