@@ -3,6 +3,7 @@
 import gc
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import gin
 import pytest
@@ -53,6 +54,8 @@ def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp
 def test_a_missing_config_names_the_near_ones(tmp_path):
     assert "configs/test/template_short.gin" in refused("template_short.gin")
     assert "there is no config 'xyz.gin'" in refused("xyz.gin")
+    assert f"it is not in {Path.cwd()}, so give its path; offpcc's configs are below" in refused("xyz.gin")
+    assert "it is not in" not in refused(f"{tmp_path}/xyz.gin")
     (tmp_path / "swimmer_long.gin").touch()
     assert f"did you mean {tmp_path}/swimmer_long.gin?" in refused(f"{tmp_path}/swimmer_lnog.gin")
 
