@@ -93,7 +93,7 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
         if name in new and not _has(is_bound, name):
             advice = f"if its default has changed, leave --config out, or bind {short} = {before}; "
         elif theirs == name and ours == name:
-            advice = f'to go on, give --gin "{short}={before}", or leave --config out; '
+            advice = f'to go on, give --gin "{short}={before}", or leave out the --config or the --gin that binds it; '
         raise UserError(
             f"{given}, but the run was made with {made_with}: a "
             f"resumed run keeps its bindings (except {', '.join(MAY_CHANGE)}); {advice}for a change, train another "

@@ -137,7 +137,7 @@ def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
     assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8)", "2")
     offpcc.configure(CONFIG, *SHORT[1:], "train.num_epochs=3")
     other = RunSpec.make("pendulum-p-v0", "sac", seed=1, algorithm={"hidden_dims": (9,)}, environments={"num_envs": 2})
-    with pytest.raises(UserError, match=r"SAC.hidden_dims is .* to go on, give .*hidden_dims=.8.*, or leave"):
+    with pytest.raises(UserError, match=r"SAC.hidden_dims is .* to go on, give .*hidden_dims=.8.*, or leave out"):
         fit(other, folder, resume=True, announce=silent)
     with pytest.raises(UserError, match="cannot be written into the config of a run"):
         fit(spec(algo="sac", algorithm={"lr": lambda update: 1e-3}), tmp_path / "other", announce=silent)
