@@ -196,7 +196,7 @@ _NAMES: tuple[tuple[str, ...], ...] = (
     ),
     # the run
     (
-        "total_timesteps n_timesteps max_timesteps num_timesteps total_steps",
+        "total_timesteps n_timesteps max_timesteps num_timesteps total_steps timesteps",
         "train.num_epochs train.num_steps_per_epoch",
         "the product of the two is the number of environment steps",
     ),
@@ -291,7 +291,7 @@ _OPTIONS = {
     "--num_envs": "n_envs",
     "--threads": "num_threads n_threads",
     "--device": "cuda gpu use_gpu",
-    "--results": "log_dir logdir log_folder save_dir output_dir results_dir",
+    "--results": "log_dir logdir log_folder save_dir save_path out output output_dir results_dir exp_name",
     "--resume": "checkpoint trained_agent continue",
     "--track": "wandb use_wandb",
     "--record": "save_video capture_video record_video",
@@ -372,7 +372,7 @@ def _argument(binding: str, known: Collection[str]) -> str:
 def option_hint(option: str, known: Sequence[str]) -> str:
     """Return a hint for an unknown option of a command; "" if there is none."""
     name = option.lstrip("-").lower()
-    name = "num_epochs" if name == "epochs" else name
+    name = {"epochs": "num_epochs", "steps": "timesteps", "num_steps": "timesteps"}.get(name, name)
     if (ours := OPTIONS.get(name)) in known:
         return f"in offpcc that is {ours}"
     if "--gin" not in known:
@@ -420,7 +420,10 @@ ATTRIBUTES = {
         'environments={"num_envs": N, "worker_processes": True or False} of a constructor, such as offpcc.SAC',
     ),
     "offpcc.MDPDataset": "offpcc.Dataset.from_arrays(observations=..., actions=..., ...)",
-    **dict.fromkeys(_offpcc("PPO RecurrentPPO A2C TRPO"), "offpcc has no on-policy algorithm"),
+    **dict.fromkeys(
+        _offpcc("PPO RecurrentPPO RECURRENTPPO A2C TRPO"),
+        "offpcc has no on-policy algorithm; take sac or dqn, with a memory rsac or rdqn",
+    ),
     **dict.fromkeys(_offpcc("C51 IQN FQF RAINBOW Rainbow"), "qrdqn also learns the distribution of returns"),
     "offpcc.DRQN": "rdqn is DQN with a memory; r2d2 adds priorities over sequences and rescaled values",
     **{

@@ -622,6 +622,7 @@ def test_an_environment_may_be_named_with_its_module(launch, tmp_path):
     ("name", "reason"),
     [
         ("PPO", "no on-policy"),
+        ("RecurrentPPO", "take sac or dqn, with a memory rsac or rdqn"),
         ("a2c", "no on-policy"),
         ("rainbow", "qrdqn also"),
         ("drqn", "rdqn is DQN with a memory"),
