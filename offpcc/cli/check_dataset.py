@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Discrete, Space
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,7 @@ from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.offline import DatasetOptions, load_unchanged
 from offpcc.envs.guard import opened
-from offpcc.training import build  # noqa: F401 (registers all that gin configures, before configs are read)
+from offpcc.training import build  # it also registers all that gin configures, before configs are read
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.spec import check_steps, configured_make
 from offpcc.utils.errors import UserError
@@ -50,16 +51,27 @@ def print_findings(console: Console, findings: Iterable[Finding]) -> None:
 
 
 def examine_algorithm(
-    algo: str, actions: Space[Any], name: str, shape: tuple[int, ...], are_recorded: bool = False
+    algo: str, observations: Space[Any], actions: Space[Any], name: str, are_recorded: bool = False
 ) -> Finding:
-    """Check whether an algorithm is for the actions of `name`; `shape` is that of observations."""
-    algorithm_class = find_algorithm(algo)
+    """Check whether an algorithm, with gin's bindings, is for the observations and actions of `name`."""
+    algorithm_class: Any = find_algorithm(algo)
     try:
         if hasattr(algorithm_class, "is_discrete"):  # an algorithm without a base class checks by itself
-            check_actions(algorithm_class, actions, name, are_recorded, shape)
+            check_actions(algorithm_class, actions, name, are_recorded, observed_shape(observations))
+        # Its encoders say whether they read the observations.
+        with build.explain_failure(algorithm_class.__name__, "hidden_dims"):
+            algorithm_class(observations, actions, device=torch.device("cpu"), seed=0)
     except UserError as error:
         return Finding("algorithm", FAULT, error.message)
     return Finding("algorithm", OK, f"{algo} is for actions such as those of {name}: {actions}")
+
+
+def observations_of(data: Dataset) -> Space[Any]:
+    """Return the space of recorded observations; that of numbers has no bounds."""
+    if data.observation_space is not None:
+        return data.observation_space
+    low, high = (0, 255) if data.observations.dtype == np.uint8 else (-np.inf, np.inf)
+    return Box(low, high, data.observations.shape[1:], data.observations.dtype.type)
 
 
 def actions_of(data: Dataset) -> Space[Any]:
@@ -105,9 +117,8 @@ def check_dataset(
             data = data.fraction(dataset_fraction)
             diagnosis = examine_dataset(data, env=made)
             if algo is not None:
-                space = data.observation_space
-                shape = data.observations.shape[1:] if space is None else observed_shape(space)
-                found = examine_algorithm(algo, actions_of(data), data.name, shape, are_recorded=True)
+                seen = observations_of(data) if made is None else made.observation_space
+                found = examine_algorithm(algo, seen, actions_of(data), data.name, are_recorded=True)
                 diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
             check_unused_bindings(bindings)
     print_findings(console, [*diagnosis.findings, *diagnosis.advice])

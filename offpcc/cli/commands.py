@@ -62,7 +62,6 @@ from offpcc.utils.figures import check_picture, explain_picture_errors
 from offpcc.utils.files import read_json
 from offpcc.utils.findings import FAULT
 from offpcc.utils.paths import as_path, shown
-from offpcc.utils.spaces import observed_shape
 from offpcc.utils.words import counted
 
 EPISODES, NUM_ENVS = 100, 20  # of `evaluate`, as `offpcc.cli.options` has them
@@ -188,7 +187,7 @@ def run_check(
     diagnosis = examine_env(env, steps or STEPS, seed or 0, longest, env_options())
     if algo is not None and not diagnosis.of(FAULT):
         with opened(configured_make(env)()) as made:
-            found = examine_algorithm(algo, raw_actions(made), env, observed_shape(made.observation_space))
+            found = examine_algorithm(algo, made.observation_space, raw_actions(made), env)
         diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
     check_unused_bindings(bindings)
     console = Console()

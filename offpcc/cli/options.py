@@ -495,8 +495,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
     },
     "check --algo": {
         "required": False,
-        "help": "With --env or --dataset: also check whether this algorithm takes such actions; if not, name one "
-        "that does.",
+        "help": "With --env or --dataset: also check whether this algorithm takes such observations and actions; if "
+        "not, name one that does.",
     },
     "check --episodes": {"help": "With RUN: play this many episodes, two or more. The default is 20."},
     "check --json": {"help": "With RUN: print JSON, and nothing else, to the standard output."},

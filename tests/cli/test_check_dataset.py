@@ -380,3 +380,23 @@ def test_an_algorithm_for_other_actions_is_named(env, algo, code, words, launch,
     assert launch("collect", "--env", env, "--actor", "random", "--steps", 60, "--out", tmp_path / "d.hdf5")[0] == 0
     found, out, err = launch("check", "--dataset", tmp_path / "d.hdf5", "--algo", algo)
     assert ("FAULT algorithm" in " ".join(out.split())) == (code == 1) and (found == 2) == (code == 2), (out, err)
+
+
+@pytest.mark.parametrize(
+    ("algo", "more", "code", "words"),
+    [
+        ("rsac", [], 1, "FAULT algorithm observations have entries that are images .* choose crsac"),
+        ("rsac", ["--gin", "Recurrent.feature_extractor = @Convolutional"], 0, "ok algorithm rsac is for"),
+        ("crsac", [], 0, "ok algorithm crsac is for"),
+    ],
+)
+def test_an_algorithm_that_does_not_read_the_images_is_named(algo, more, code, words, launch, tmp_path):
+    module = "tests.helpers.dict_task"
+    given = ("--import", module, "--env", "DictTarget-v0")
+    found, out, err = launch("check", *given, "--algo", algo, *more, "--steps", 100)
+    assert found == code and re.search(words, " ".join(out.split())), (out, err)
+    words_of_collect = ("--actor", "random", "--steps", 60, "--out", tmp_path / "d.hdf5")
+    assert launch("collect", *given, *words_of_collect)[0] == 0
+    for place in ((), given):
+        found, out, err = launch("check", "--dataset", tmp_path / "d.hdf5", *place, "--algo", algo, *more)
+        assert re.search(words, " ".join(out.split())), (out, err)
