@@ -203,18 +203,38 @@ class Reference:
 
 def with_references(function: Any, parameter: str, value: Any) -> Any:
     """Return the list that gin gives to a parameter, with a `Reference` for each @NAME in it."""
-    bound = gin.get_bindings(function, resolve_references=False).get(parameter)
-    while _is_macro(bound):
-        bound = _macro(bound)
-    if not isinstance(bound, list | tuple):
+    if (bound := _bound_list(function, parameter)) is None:
         return value
-    items = []
-    for given, item in zip(bound, value, strict=True):
-        while _is_macro(given):
-            given = _macro(given)
-        is_name = isinstance(given, gin.config.ConfigurableReference) and not given.evaluate
-        items.append(_reference(given.configurable.selector, given.scopes) if is_name else item)
-    return items
+    return [
+        _reference(given.configurable.selector, given.scopes) if _is_name(given) else item
+        for given, item in zip(bound, value, strict=True)
+    ]
+
+
+def add_scoped_used(function: Any, parameter: str) -> None:
+    """Add the bindings of each @SCOPE/NAME in the list that is bound to a parameter to the values in use."""
+    for given in filter(_is_name, _bound_list(function, parameter) or []):
+        if scope := "/".join(given.scopes):
+            with gin.config_scope(scope):
+                bound = gin.get_bindings(given.configurable.selector, resolve_references=False)
+            gin_private.OPERATIVE_CONFIG.setdefault((scope, given.configurable.selector), {}).update(bound)
+
+
+def _bound_list(function: Any, parameter: str) -> list[Any] | None:
+    """Return the list that is bound to a parameter, with the values of macros; None if no list is bound."""
+    bound = _without_macros(gin.get_bindings(function, resolve_references=False).get(parameter))
+    return [_without_macros(given) for given in bound] if isinstance(bound, list | tuple) else None
+
+
+def _without_macros(value: Any) -> Any:
+    while _is_macro(value):
+        value = _macro(value)
+    return value
+
+
+def _is_name(value: Any) -> bool:
+    """Check whether a value is @NAME, without parentheses."""
+    return isinstance(value, gin.config.ConfigurableReference) and not value.evaluate
 
 
 def as_references(parameter: str, values: Iterable[Any]) -> list[Any]:
@@ -328,9 +348,7 @@ def check_flags(bindings: Sequence[Binding]) -> None:
     """Refuse True and False where the parameter takes a number; Python would use them as 1 and 0."""
     bound, classes = gin_private.CONFIG, configurables()
     for binding in bindings:
-        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
-        while _is_macro(value):
-            value = _macro(value)
+        value = _without_macros(bound.get((binding.scope, binding.selector), {}).get(binding.parameter))
         if binding.selector not in classes or not has_flags(value):
             continue
         if takes_numbers(declarations(classes[binding.selector])[binding.parameter]):

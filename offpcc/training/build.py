@@ -22,7 +22,7 @@ from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.dynamics import AUTO, DynamicsModel
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
-from offpcc.config.bindings import COMMAND_LINE, declarations, explains_calls
+from offpcc.config.bindings import COMMAND_LINE, add_scoped_used, declarations, explains_calls
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, Seed
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
 from offpcc.data.buffers.base import BufferBuilder
@@ -62,6 +62,7 @@ from offpcc.training.spec import (
     Arguments,
     Callbacks,
     OwnLoggers,
+    PartOptions,
     RunSpec,
     has_memory,
     memory_of,
@@ -496,6 +497,9 @@ def _record_used(spec: RunSpec, algorithm: Any, buffer: Any) -> None:
     functions = filter(inspect.isfunction, spec.parts.callbacks)  # gin sees only the first call, after an epoch
     for part in (*spec.parts.loggers, *functions):  # loggers are built later, in the run's folder
         loading.add_used(part, loading.bindings_of(part))
+    for name in ("callbacks", "loggers"):
+        if f"build.{name}" not in spec.given:  # else Python gave them
+            add_scoped_used(PartOptions, name)
 
 
 def _warn_of_constant(data: OfflineDataset, algorithm: ActorCritic, is_constant: Any) -> None:

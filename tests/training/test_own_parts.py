@@ -205,6 +205,21 @@ def test_bindings_of_a_function_as_a_callback_are_taken_from_the_command_line_an
     assert code == 0 and "ended early, after epoch 2 of 10" in out, err
 
 
+def test_bindings_of_parts_with_a_scope_are_kept(launch, tmp_path):
+    lists = "build.callbacks = [@a/stop_after]", "build.loggers = [@a/Lines, @b/Lines]"
+    bindings = "a/stop_after.epochs = 1", "a/Lines.name = 'a.txt'", "b/Lines.name = 'b.txt'"
+    words = written(tmp_path, *lists, *bindings[:2], "train.num_epochs = 9")
+    code, out, err = launch(*words, "--no_video", "--gin", bindings[2])
+    assert code == 0 and "ended early, after epoch 1 of 9" in out, err
+    folder = run_folder(tmp_path)
+    kept = (folder / "config.gin").read_text()
+    assert all(binding in kept for binding in bindings)
+    more = ("--import", "my_parts", "--resume", "--no_video", "--gin", "train.num_epochs=10")
+    code, out, err = launch(*words[:4], *more)
+    assert code == 0 and "ended early, after epoch 2 of 10" in out, err
+    assert all("2 500" in (folder / name).read_text() for name in ("a.txt", "b.txt"))
+
+
 @pytest.mark.parametrize("name, words", [("Broken", "no sensor; correct it"), ("Lines", "folder")])
 def test_a_callback_that_cannot_be_built_is_one_message(launch, tmp_path, name, words):
     code, _, err = launch(*written(tmp_path, f"build.callbacks = [@{name}]"))
