@@ -47,7 +47,9 @@ def run_train(**given: Any) -> int:
     if options.config:
         gin_files.find_config(options.config)  # report a misspelt config name before any error of a run
     num_steps = options.then_env_steps or int(options.start_from is not None)
-    check_goes_online(num_steps, *resolve_env_and_dataset(options.env, options.dataset), options.start_from)
+    source = options.start_from
+    known_env = None if source is None else RunFolder.at(source.resolve()).details().get("env")
+    check_goes_online(num_steps, *resolve_env_and_dataset(options.env, options.dataset), source, known_env)
     is_shown = options.render or options.record
     if not is_shown:
         reject_unused_options("--render", episodes=options.episodes)

@@ -51,6 +51,7 @@ from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import DEFAULT_ENV_STEPS, AnyAlgorithm, OnlineOptions, check_begins_online
 from offpcc.training.run_fns import TRAIN_SETTINGS, check_num_epochs, check_settings, train
 from offpcc.utils.errors import UserError, for_python, print_to_stderr
+from offpcc.utils.paths import shown
 from offpcc.utils.rng import SharedState
 from offpcc.utils.system import keep_freed_memory
 
@@ -585,16 +586,29 @@ def check_model_option(
 
 
 def check_goes_online(
-    num_steps: int, env: str | None, dataset: str | Path | Dataset | None, start_from: str | Path | None
+    num_steps: int,
+    env: str | None,
+    dataset: str | Path | Dataset | None,
+    start_from: str | Path | None,
+    known_env: str | None = None,
 ) -> None:
-    """Raise if a run cannot go on in an environment after it learned from a dataset."""
+    """Raise if a run cannot go on in an environment after it learned from a dataset.
+
+    Args:
+        num_steps: of the environment.
+        env: the environment.
+        dataset: what it learned from.
+        start_from: the run of --from.
+        known_env: the environment of that run, for the message.
+    """
     if start_from is not None and not num_steps:
         raise UserError("--then_env_steps is 0, so the run would not continue; give the number of environment steps")
     if not num_steps:
         return
     option = f"--then_env_steps {num_steps}" if start_from is None else f"--from {start_from}"
     if env is None:
-        raise UserError(f"{option} needs an environment to continue in; give one with --env")
+        known = f"; that run had --env {shown(known_env)}" if known_env else ""
+        raise UserError(f"{option} needs an environment to continue in; give one with --env{known}")
     if dataset is None:
         raise UserError(f"{option} is for runs that learn from recorded data first; give a dataset with --dataset")
 
