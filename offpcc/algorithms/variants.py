@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from offpcc.algorithms.base import ActorCritic
 from offpcc.algorithms.construction import other_kind
+from offpcc.config.bindings import CLASS_NAMES
 from offpcc.config.registry import configurable
 from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.augmentation import RandomShift
@@ -110,6 +111,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = AlgorithmEntry(variant, name, kind.memory, kind.images)
         globals()[class_name] = variant
+    CLASS_NAMES.update({short: entry.cls.__name__ for short, entry in TABLE.items()})
     if remembers:
         cls.counterpart = f"r{other_kind(cls)}"
 

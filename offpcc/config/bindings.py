@@ -21,6 +21,7 @@ MANY = 5  # settings of another algorithm, from which a config is taken to be ma
 GIN = "gin"  # gin's own module
 MACRO, CONSTANT = f"{GIN}.macro", f"{GIN}.constant"
 PREFIXES = {"CR": "ConvolutionalRecurrent", "R": "Recurrent", "C": "Convolutional"}  # of algorithms and their classes
+CLASS_NAMES: dict[str, str] = {}  # of algorithms, by their names for --algo; `offpcc.algorithms.variants` fills it
 MOST_NAMES = 40  # that a hint lists
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -164,7 +165,7 @@ def unknown_configurable(where: str, selector: str) -> UserError:
             f"configure it; {LEARNING_WRAPPERS[name]}"
         )
     long = [word + name.removeprefix(short) for short, word in PREFIXES.items() if name.startswith(short)]
-    hint = nearest(next((one for one in long if one in known), name), known)
+    hint = nearest(CLASS_NAMES.get(name) or next((one for one in long if one in known), name), known)
     return UserError(
         f"{where}: gin can configure no class or function {selector!r}; {hint or '`offpcc params` lists all names.'} A "
         f"class of your own needs the decorator offpcc.configurable, and the import of its module in the config"

@@ -82,6 +82,8 @@ def test_each_option_leads_to_one_that_exists(name):
         ("learning_rate=1e-3", "learning_rate has no effect: it names no class; in offpcc that is ActorCritic.lr"),
         ("SAC.num_epochs=3", "in offpcc that is train.num_epochs"),
         ("sac.lr=1e-3", "did you mean SAC?"),
+        ("rsac.lr=1e-3", "did you mean RecurrentSAC?"),
+        ("crdpg_s.lr=1e-3", "did you mean ConvolutionalRecurrentDDPGSharing?"),
         ("SAC.hidden_dim=64", "did you mean hidden_dims? For a memory, bind Recurrent.hidden_dim"),
         ("RecurrentSAC.hidden_dim=64", "in offpcc that is Recurrent.hidden_dim"),
     ],
