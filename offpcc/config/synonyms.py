@@ -404,7 +404,7 @@ ARGUMENTS = {
     "path": "file",
 }
 
-# Functions and methods of other libraries: those of `offpcc` itself, of the learner and of the agent.
+# Functions and methods of other libraries: those of `offpcc` itself, of the learner, the agent and a dataset.
 _AGENT = "act(observation) of the agent that train returns"
 _LEARN = "train(num_epochs=N, num_steps_per_epoch=M)"
 
@@ -476,6 +476,16 @@ ATTRIBUTES = {
     "learner.set_random_seed": "seed=N where the learner is built",
     **dict.fromkeys((f"agent.{name}" for name in ("predict", "select_action", "get_action")), "act(observation)"),
     "agent.sample_action": "act(observation, deterministic=False)",
+    **dict.fromkeys(
+        ("dataset.split", "dataset.train_test_split"),
+        "select(EPISODES), such as data.select(range(80)); `offpcc docs your_data` shows how to hold out episodes",
+    ),
+    "dataset.filter_episodes": "select(EPISODES)",
+    **dict.fromkeys((f"dataset.{name}" for name in ("dump", "to_hdf5", "save_to_disk")), "save(FILE)"),
+    "dataset.load": "offpcc.data.load_dataset(FILE)",
+    "dataset.transition_count": "num_transitions",
+    "dataset.total_episodes": "num_episodes",
+    "dataset.total_steps": "num_steps",
     "agent.learn": "an agent only acts; train of the learner that offpcc.SAC or offpcc.build returns",
 }
 
@@ -524,7 +534,7 @@ def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ())
     """Return the error for an attribute that does not exist, with our name for one of another library.
 
     Args:
-        owner: "offpcc", "learner" or "agent".
+        owner: "offpcc", "learner", "agent" or "dataset".
         name: the attribute.
         shown: the object in the message.
         known: attributes that exist; the message proposes the nearest.

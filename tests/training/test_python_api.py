@@ -1260,6 +1260,10 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         fit(other, tmp_path / "run", resume=True, announce=lambda text: None)
 
 
+def collected():
+    return offpcc.collect(Drift, None, steps=20)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -1282,12 +1286,23 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         (lambda: offpcc.SAC(Drift, **SMALL).fitter(5), "'fitter'; in offpcc: train(num_epochs=N"),
         (lambda: offpcc.SAC(Drift, **SMALL).save_replay_buffer("f"), "in offpcc: save(FILE, buffer=True"),
         (lambda: offpcc.SAC(Drift, **SMALL).nonsense, "the learner has no attribute 'nonsense'"),
+        (lambda: collected().split(0.8), "the dataset has no attribute 'split'; in offpcc: select("),
+        (lambda: collected().dump("d.h5"), "'dump'; in offpcc: save("),
+        (lambda: collected().fractions(0.5), "'fractions'; did you mean fraction?"),
         (lambda: offpcc.Agent(offpcc.SAC(Drift, **SMALL).algorithm).predict(0), "the agent has .*; in offpcc: act"),
     ],
 )
 def test_methods_of_other_libraries_get_a_hint(call, words):
     with pytest.raises(AttributeError, match=words.replace("(", r"\(")):
         call()
+
+
+def test_an_index_of_a_dataset_leads_to_select():
+    for use in (lambda: collected()[:100], lambda: list(collected())):
+        with pytest.raises(TypeError, match=r"a dataset has no items; select\(EPISODES\)"):
+            use()
+    data = collected()
+    assert copy.deepcopy(pickle.loads(pickle.dumps(data))).num_steps == data.num_steps
 
 
 def test_a_guess_for_a_name_stands_once_in_a_traceback():

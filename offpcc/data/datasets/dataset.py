@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
 from offpcc.config.bindings import explains_calls
+from offpcc.config.synonyms import no_attribute
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, convert_recorded, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
@@ -149,6 +150,17 @@ class Dataset:
     infos: Mapping[str, Array] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     observation_space: PackedDict | None = None
+
+    if not TYPE_CHECKING:  # type checkers find names that do not exist by themselves
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute("dataset", name, "the dataset", dir(self))
+
+        def __getitem__(self, index: Any) -> Any:
+            raise TypeError(
+                "a dataset has no items; select(EPISODES), such as data.select(range(100)), takes episodes, "
+                "first_steps(N) takes steps, and data.observations and so on are arrays of all steps"
+            )
 
     @property
     def num_steps(self) -> int:
