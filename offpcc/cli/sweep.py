@@ -27,6 +27,7 @@ from offpcc.cli.sweep_file import EPOCHS, Point, Sweep, read_sweep
 from offpcc.cli.sweep_ray import connected, run_on_ray
 from offpcc.cli.train import make_spec, run_train
 from offpcc.config import loading
+from offpcc.config.bindings import COMMAND_LINE
 from offpcc.training.analysis.run_tables import cut, read_progress
 from offpcc.training.comparison import NOT_LEARNED_FROM, are_same, name_settings, settings_of_run, stops_alike, used_by
 from offpcc.training.fit import plan_run
@@ -288,7 +289,7 @@ def run_sweep(
     if dry_run:
         refuse_options("with --dry_run, which trains nothing", {"retry": retry, "verbose": verbose})
     print(f"checking {counted(len(sweep.settings), 'setting')}", flush=True)
-    _check_parts(sweep.settings)
+    _check_parts(plan, sweep.settings)
     sweep.read_failed()
     if retry:
         sweep.failed.clear()
@@ -364,7 +365,7 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
             config = options.config or str(default_config(options)[0])  # not that of the run that exists
             spec = make_spec(replace(options, config=config), folder)
         except UserError as error:
-            raise UserError(f"{plan.file}: {point.text}: {error.message}") from error
+            raise _in_file(plan, point.text, error) from error
         if "num_epochs" not in spec.training:
             raise UserError(f"{plan.file}: there is no number of epochs; add epochs = N")
         settings.append(Setting(point, options, spec.training["num_epochs"], spec.label))
@@ -374,6 +375,11 @@ def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
         for run in settings[-1].runs:
             _check_same(plan, run, bound, algorithm, settings[-1].epochs)
     return settings
+
+
+def _in_file(plan: Sweep, setting: str, error: UserError) -> UserError:
+    """Return the error of a setting as one of the sweep's file: its bindings come from there, not from --gin."""
+    return UserError(f"{plan.file}: {setting}: {error.message.removeprefix(f'{COMMAND_LINE}: ')}")
 
 
 def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm: type, epochs: int) -> None:
@@ -390,7 +396,7 @@ def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm
         raise UserError(f"{run.path} has {counted(known, 'epoch')}, but {plan.file} asks for {epochs}; {remedy}")
 
 
-def _check_parts(settings: Sequence[Setting]) -> None:
+def _check_parts(plan: Sweep, settings: Sequence[Setting]) -> None:
     """Build the parts of runs that have not started, so that each value of each binding is checked once.
 
     Raises:
@@ -409,7 +415,7 @@ def _check_parts(settings: Sequence[Setting]) -> None:
                 continue  # building it would train its model
             planned = plan_run(spec, one.runs[0])
         except UserError as error:
-            raise UserError(f"{one.options.algo}, {one.point.text}: {error.message}") from error
+            raise _in_file(plan, f"{one.options.algo}, {one.point.text}", error) from error
         if planned is not None:
             planned.experiment.close()
 

@@ -389,6 +389,8 @@ def test_values_are_written_as_gin_reads_them(tmp_path):
         (TOP + "[random]\nSAC.lr = {log_uniform = [0, 1e-4]}", "the highest number, both above 0, such as"),
         (TOP + "[grid]\nSAC.lr = 1", "grid.SAC.lr is 1; it has to be a list of values"),
         (TOP + "[grid]\nSAC.lrr = [1]", "has no parameter 'lrr'"),
+        (TOP + "[grid]\nSAC.lrr = [1]", ".toml: template_short SAC.lrr=1: SAC.lrr: SAC has no parameter"),
+        (TOP + "[grid]\nSACN.lr = [1]", ".toml: sac, template_short SACN.lr=1: SACN.lr has no effect"),
         (TOP + "[grid]\nActorCritic.lr = [1e-3, -1.0]", "SAC.lr is -1.0"),
         (TOP + "[random]\nuniform = [0, 1]", "it has to be a distribution of a binding: {uniform = [0.9, 0.999]}"),
         (TOP + "[random]\nSAC.lr = {uniforme = [0, 1]}", "a distribution of a binding (did you mean uniform?): {"),
