@@ -303,6 +303,16 @@ class TestConsoleLogger:
         assert [line.partition(" of ")[0] for line in lines] == [f"pendulum-p-v0 sac  {n}" for n in (20, 40, 60)]
         assert not any("\x1b" in line for line in lines)
 
+    def test_only_a_run_with_training_episodes_has_a_train_return(self, capsys):
+        data = offpcc.collect("pendulum-v0", None, steps=210)
+        offpcc.configure(None, "OfflineToOnline.warm_up_steps = 10")
+        for more, is_told in (({}, False), ({"then_env_steps": 20}, True)):
+            learner = offpcc.BC("pendulum-v0", dataset=data, hidden_dims=(8,), **more)
+            capsys.readouterr()
+            learner.train(num_epochs=1, num_steps_per_epoch=20, num_test_episodes_per_epoch=1)
+            line, *_ = [one for one in capsys.readouterr().out.splitlines() if "test return -" in one]
+            assert ("train return -" in line) == is_told, line
+
     def test_a_command_of_a_notebook_is_not_drawn_again(self, monkeypatch):
         monkeypatch.setenv("TERM", "xterm-color")
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

@@ -113,6 +113,11 @@ class Experiment:
         )
 
     @property
+    def has_train_returns(self) -> bool:
+        """Whether the agent acts in environments, now or after it learned from recorded data."""
+        return not (self.interaction is None and self.online is None)
+
+    @property
     def num_parameters(self) -> int:
         """The number of learned parameters of the algorithm's networks."""
         modules = [part for part in vars(self.algorithm).values() if isinstance(part, torch.nn.Module)]
@@ -201,7 +206,7 @@ class Experiment:
             stack.enter_context(signals.deferred())
             if self.spec is not None:
                 stack.enter_context(torch_settings(self.spec.device, self.spec.threads))
-            console, is_shown = ConsoleLogger(self.title), logger is None
+            console, is_shown = ConsoleLogger(self.title, has_train_returns=self.has_train_returns), logger is None
             if logger is None:
                 if note:
                     console.print(note)

@@ -590,7 +590,7 @@ def _train(
     """Train to the end and announce the result; if the user stops the run, save a checkpoint and stop."""
     loop, experiment.folder = experiment.loop, folder.path
     num_epochs = experiment.num_epochs(spec.training)
-    console = ConsoleLogger(f"{experiment.title} run {spec.seed}")
+    console = ConsoleLogger(f"{experiment.title} run {spec.seed}", has_train_returns=experiment.has_train_returns)
     saving = Checkpoints(folder, experiment, experiment.config, num_epochs, bound, spec.checkpoints)
     started = time.monotonic()
     with ExitStack() as stack:

@@ -44,10 +44,12 @@ class ConsoleLogger(Logger):
     Args:
         title: The run's name.
         console: The console to write to; standard output by default.
+        has_train_returns: Whether the run has training episodes; one from recorded data alone has none.
     """
 
-    def __init__(self, title: str, *, console: Console | None = None) -> None:
+    def __init__(self, title: str, *, console: Console | None = None, has_train_returns: bool = True) -> None:
         self._title = title
+        self._has_train_returns = has_train_returns
         self._console = console or standard_console()
         self._latest = Progress(0, 0, math.nan, math.nan, None, None, "starting")
         self._is_live = self._console.is_terminal and not self._console.is_dumb_terminal
@@ -71,7 +73,7 @@ class ConsoleLogger(Logger):
         )
         self.progress(latest)
         if not self._is_live:
-            results = _losses(row, latest) or _returns(latest)
+            results = _losses(row, latest) or self._returns(latest)
             self.print("  ".join([self._title, _steps(latest), *results, *_rates(latest)]))
 
     def close(self) -> None:
@@ -82,6 +84,10 @@ class ConsoleLogger(Logger):
         """Print text without formatting; above the display if it is running."""
         self._console.out(text, highlight=False)
 
+    def _returns(self, progress: Progress) -> list[str]:
+        train_return = [f"train return {_return(progress.train_return)}"] if self._has_train_returns else []
+        return [f"test return {_return(progress.test_return)}", *train_return]
+
     def _display(self) -> Group:
         bar = Table.grid(padding=(0, 2), expand=True)
         bar.add_column(ratio=1)
@@ -89,7 +95,7 @@ class ConsoleLogger(Logger):
         bar.add_row(ProgressBar(total=self._latest.num_steps, completed=self._latest.step), _steps(self._latest))
         title = Text.assemble((self._title, "bold"), "  ", (self._latest.phase, "cyan"))
         # The most important first, because narrow terminals cut the end.
-        figures = Text("   ".join([*_returns(self._latest), *_rates(self._latest)]))
+        figures = Text("   ".join([*self._returns(self._latest), *_rates(self._latest)]))
         for line in (title, figures):
             # One row each, also in a narrow terminal: a display that changes its height leaves old lines behind.
             line.no_wrap, line.overflow = True, "ellipsis"
@@ -159,10 +165,6 @@ def _losses(row: Row, latest: Progress) -> list[str]:
         return []
     known = ((name, row.get(f"update/{name}")) for name in SHOWN_WITHOUT_RETURNS)
     return [f"{name} {value:.4g}" for name, value in known if value is not None and not math.isnan(value)]
-
-
-def _returns(progress: Progress) -> list[str]:
-    return [f"test return {_return(progress.test_return)}", f"train return {_return(progress.train_return)}"]
 
 
 def _rates(progress: Progress) -> list[str]:
