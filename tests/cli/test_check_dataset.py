@@ -245,7 +245,7 @@ def test_what_a_file_tells_of_its_actions_wins(check, tmp_path):
 def test_data_is_read_as_training_reads_it(check, tmp_path, monkeypatch):
     file, options = written(tmp_path, **pendulum()), []
 
-    def load(source, *, progress, **given):
+    def load(source, *, progress, memory_limit, **given):  # the limit tells where images are, not how they are read
         options.append((source, repr(given)))
         return Dataset.from_arrays(**pendulum(actions=recorded()["actions"]))
 
