@@ -46,7 +46,8 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     wanted = path.stem if path.suffix == ".gin" else path.name
     stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))
     near = sorted(name for name, stem in known.items() if stem in stems)[:3]
-    searched = "" if path.is_absolute() else f"it is not in {Path.cwd()}, so give its path; "
+    is_elsewhere = not path.is_absolute() and not os.path.lexists(path)
+    searched = f"it is not in {Path.cwd()}, so give its path; " if is_elsewhere else ""
     hint = f"did you mean {' or '.join(near)}?" if near else f"{searched}offpcc's configs are below {CONFIGS}"
     if "=" in str(name):
         raise UserError(

@@ -51,11 +51,14 @@ def test_bindings_come_in_the_order_in_which_they_stand_and_nothing_is_bound(tmp
     assert gin.config_str() == ""
 
 
-def test_a_missing_config_names_the_near_ones(tmp_path):
+def test_a_missing_config_names_the_near_ones(tmp_path, monkeypatch):
     assert "configs/test/template_short.gin" in refused("template_short.gin")
     assert "there is no config 'xyz.gin'" in refused("xyz.gin")
     assert f"it is not in {Path.cwd()}, so give its path; offpcc's configs are below" in refused("xyz.gin")
     assert "it is not in" not in refused(f"{tmp_path}/xyz.gin")
+    (tmp_path / "qqq").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "(this path is a folder, a device or a broken link); offpcc's configs are below" in refused("qqq")
     (tmp_path / "swimmer_long.gin").touch()
     assert f"did you mean {tmp_path}/swimmer_long.gin?" in refused(f"{tmp_path}/swimmer_lnog.gin")
 
