@@ -490,8 +490,8 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
     """Return the message for a call of `train` that has nothing to do, with a way to continue."""
     if loop.stopped:
         return (
-            "the run was ended early, by its stop_return or by a callback; give train another num_epochs or "
-            "stop_return to continue"
+            "the run was ended early, by its stop_return or by a callback; give train another num_epochs, or a "
+            "stop_return that its last tests do not reach, to continue"
         )
     if loop.switch_step is not None:
         return (

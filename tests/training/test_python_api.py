@@ -921,6 +921,7 @@ def test_training_that_has_nothing_to_do_says_so(capsys):
     told = capsys.readouterr().out
     assert told.count("the run ended early, after epoch 2 of 3: the last test reached train.stop_return, which is") == 1
     assert "the run was ended early, by its stop_return or by a callback; give" in told
+    assert "give train another num_epochs, or a stop_return that its last tests do not reach, to continue" in told
     learner.train(num_epochs=1)
     assert "had 2 epochs, more than num_epochs, which is 1. num_epochs counts" in capsys.readouterr().out
 
