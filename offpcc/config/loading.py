@@ -4,7 +4,6 @@ import functools
 import hashlib
 import inspect
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +51,6 @@ Used = dict[tuple[str, str], dict[str, Any]]  # values in use, by scope and conf
 LOCK = GLOBAL_LOCK  # gin has only one record of used values, so threads build one after the other
 IMPORT = "--import"
 IN_PYTHON = "offpcc.configure"
-IN_VALUE = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|.""", re.DOTALL)  # a text in quotes, or a character
 LONGEST_VALUE = 1_000  # characters of a value; a longer value is compared by a digest
 EXAMPLES = {  # example of a binding, by the source of the binding
     COMMAND_LINE: f'{COMMAND_LINE} "SAC.lr=1e-4"',
@@ -208,8 +206,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     for name, value in given.items():
         if used.get(name, value) != value:  # the run's binding replaced it
             print_to_stderr(
-                f"note: {file} binds {name} = {as_gin(value)}, but the environment is that of the run, which has "
-                f"{as_gin(used[name])}; "
+                f"note: {file} binds {name} = {value}, but the environment is that of the run, which has {used[name]}; "
                 f"in Python, offpcc.evaluate takes an environment of your own"
             )
 
@@ -323,7 +320,7 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
     """Return a value as text; lists and tuples give the same text."""
     macros, written = macros or {}, {} if written is None else written
     if isinstance(value, list | tuple):
-        text = f"({', '.join(write_plainly(item, macros, written) for item in value)})"
+        text = f"({', '.join(write_plainly(item, macros, written) for item in value)}{',' * (len(value) == 1)})"
     elif isinstance(value, dict):
         items = sorted(f"{key!r}: {write_plainly(item, macros, written)}" for key, item in value.items())
         text = f"{{{', '.join(items)}}}"
@@ -340,23 +337,6 @@ def write_plainly(value: Any, macros: Mapping[str, Any] | None = None, written: 
     if len(text) <= LONGEST_VALUE:
         return text
     return f"{text[:40]}... {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
-
-
-def as_gin(text: str) -> str:
-    """Return a value of `write_plainly` for a message, as gin reads it: a tuple of one item ends with a comma, (8,).
-
-    `write_plainly` leaves this comma out, and has to: hashes of settings (`hash_settings`) depend on its text.
-    """
-    written, has_comma = list[str](), list[bool]()  # has_comma: of each open bracket
-    for part in IN_VALUE.findall(text):
-        if part in "([{":
-            has_comma.append(bool(written) and written[-1].isalnum())  # a call is no tuple
-        elif part == "," and has_comma:
-            has_comma[-1] = True
-        elif part in ")]}" and has_comma and not has_comma.pop() and part == ")" and written[-1] != "(":
-            written.append(",")
-        written.append(part)
-    return "".join(written)
 
 
 def results_folder(given: str | None) -> Path:

@@ -16,7 +16,7 @@ from torch import nn
 
 from offpcc.config.bindings import declarations, find_configurable
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import as_gin, plain_values, write_plainly
+from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
 from offpcc.training.online import OF_NETWORKS
 from offpcc.training.run_dir import RunFolder
@@ -74,7 +74,7 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
             continue
         if (known := may_change(short)) is not None:
             if known in (CHANGES_LEARNING, *ENDS_EARLY) and name in new:
-                messages.append(f"{short} is {as_gin(new[name])} from here on")
+                messages.append(f"{short} is {new[name]} from here on")
             continue
         is_new_default = name not in old and not _has(is_bound, name)
         was_default = name not in new and was_bound is not None and not _has(was_bound, name)
@@ -85,11 +85,11 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
             continue
         if ours != name and old.get(ours or "") == new.get(ours or ""):
             ours = None  # it had this value before, too; the binding of `name` was removed
-        given = f"{short} is not set" if ours is None else f"{_without_module(ours)} is {as_gin(new[ours])}"
-        made_with = "no value" if theirs is None else as_gin(old[theirs])
+        given = f"{short} is not set" if ours is None else f"{_without_module(ours)} is {new[ours]}"
+        made_with = "no value" if theirs is None else old[theirs]
         if theirs and ours and _without_module(theirs) != _without_module(ours):
             made_with = f"{_without_module(theirs)} = {made_with}"
-        advice, before = "", as_gin(str(old.get(name)))
+        advice, before = "", old.get(name)
         if name in new and not _has(is_bound, name):
             advice = f"if its default has changed, leave --config out, or bind {short} = {before}; "
         elif theirs == name and ours == name:
@@ -133,7 +133,7 @@ def other_networks(old: Settings, new: Settings) -> str:
     """
     before, here = _of_networks(old), _of_networks(new)
     return ", and ".join(
-        f"{name} is {as_gin(value)}, but there it is {as_gin(before[key][1])}"
+        f"{name} is {value}, but there it is {before[key][1]}"
         for key, (name, value) in here.items()
         if key in before and before[key][1] != value
     )
@@ -302,7 +302,8 @@ def stops_alike(old: Settings, new: Settings, settings: Collection[str] = NOT_LE
 
 
 def _comparable(value: str | None) -> str:
-    return WHOLE.sub(r"\1", str(value))
+    """Return a value's text for comparisons and hashes: 1.0 as 1, and (8,) as (8), so that old hashes stay."""
+    return WHOLE.sub(r"\1", str(value)).replace(",)", ")")
 
 
 def _is_ignored(name: str, *given: Settings) -> bool:

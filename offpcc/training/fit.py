@@ -23,7 +23,6 @@ from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import (
-    as_gin,
     check_bindings_writable,
     check_writable,
     plain_values,
@@ -359,7 +358,7 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
     loop = experiment.loop
     messages.append(f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}")
     before, given = plain_values(checkpoint.get("bound") or ""), plain_values(spec.config.text)
-    lost = [f"{name} = {as_gin(before[name])}" for name in before.keys() - given.keys() if ONLINE.fullmatch(name)]
+    lost = [f"{name} = {before[name]}" for name in before.keys() - given.keys() if ONLINE.fullmatch(name)]
     if lost:
         messages.append(
             f"note: {source.path} was started with {', '.join(sorted(lost))}, which --from does not take over; bind "

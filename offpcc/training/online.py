@@ -15,7 +15,7 @@ from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.cuda_graphs import UNREAD
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.optim import Optimizer
-from offpcc.config.loading import as_gin, write_plainly
+from offpcc.config.loading import write_plainly
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     Flag,
@@ -392,7 +392,7 @@ def _of_networks(algorithm: ActorCritic) -> dict[str, str]:
             value = getattr(type(algorithm), f"default_{name}", None)
         if name == "critic_inputs":
             value = algorithm.critic_inputs
-        found[name] = as_gin(write_plainly(value)) if isinstance(value, list | tuple) else format_value(value)
+        found[name] = write_plainly(value) if isinstance(value, list | tuple) else format_value(value)
     return found
 
 

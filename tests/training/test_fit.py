@@ -134,7 +134,7 @@ def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "sac" / "1"
     fit(spec(algo="sac", algorithm={"hidden_dims": (8,)}, environments={"num_envs": 2}), folder, announce=silent)
     values = plain_values((folder / "config.gin").read_text())
-    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8)", "2")
+    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8,)", "2")
     offpcc.configure(CONFIG, *SHORT[1:], "train.num_epochs=3")
     other = RunSpec.make("pendulum-p-v0", "sac", seed=1, algorithm={"hidden_dims": (9,)}, environments={"num_envs": 2})
     with pytest.raises(UserError, match=r"SAC.hidden_dims is .* to go on, give .*hidden_dims=.8.*, or leave out"):
@@ -207,7 +207,7 @@ def test_a_binding_that_was_removed_is_told_by_its_own_name():
 
 def test_messages_propose_a_tuple_of_one_item_as_gin_reads_it():
     """Without the comma, it is a number."""
-    old, new = {"SAC.hidden_dims": "(8)"}, {"SAC.hidden_dims": "(9)"}
+    old, new = {"SAC.hidden_dims": "(8,)"}, {"SAC.hidden_dims": "(9,)"}
     with pytest.raises(UserError, match=r"is \(9,\), but .* made with \(8,\): .* --gin \"SAC.hidden_dims=\(8,\)\""):
         check_unchanged(old, new, old, new)
     with pytest.raises(UserError, match=r"or bind SAC.hidden_dims = \(8,\)"):
@@ -316,7 +316,7 @@ def test_numbers_of_numpy_are_written_and_a_run_with_them_goes_on(tmp_path):
     folder = tmp_path / "numbers"
     fit(spec(**given), folder, announce=silent)
     values = plain_values((folder / "config.gin").read_text())
-    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8)", "2")
+    assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8,)", "2")
     assert fit(spec(**given), folder, resume=True, announce=silent).was_finished
     given["environments"] = {"num_envs": np.arange(2)}
     with pytest.raises(UserError, match=r"environments.num_envs is .*, which cannot be written"):

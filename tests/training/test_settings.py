@@ -53,7 +53,7 @@ def test_what_changes_nothing_that_is_learned_makes_no_other_setting(other):
         (f"{BASE}SAC.gamma = 0.9", ["gamma=0.99", "gamma=0.9"]),
         (f"{BASE}environments.num_envs = 8", ["", "num_envs=8"]),
         (BASE.replace("alpha = 1.0", "alpha = %a\na = 2.0"), ["alpha=1.0", "alpha=2.0"]),
-        (f"{BASE}make.wrappers = [@mine.Blur]", ["", "wrappers=(@mine.Blur)"]),
+        (f"{BASE}make.wrappers = [@mine.Blur]", ["", "wrappers=(@mine.Blur,)"]),
         (f"{BASE}train.num_steps_per_epoch = 50", ["num_steps_per_epoch=1000", "num_steps_per_epoch=50"]),
         (f"{BASE}mine.Encoder.keep = 0.5", ["", "keep=0.5"]),
         (f"{BASE.replace('lstm', 'gpt')}GPT.context_length = 7", ["cell='lstm'", "cell='gpt', context_length=7"]),
