@@ -92,7 +92,7 @@ def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
         option = word.split("=")[0]
         if any(one.startswith(option) for one in known):  # its whole name, or an abbreviation
             continue
-        hinted = [one for one in known if one != "--gin" or given[0].startswith("train")]  # it sets hyper-parameters
+        hinted = [one for one in known if one != "--gin" or given[0] == "train"]  # it sets hyper-parameters
         if option.startswith("--") and (reason := option_hint(option, hinted)):
             raise UserError(f"`offpcc {given[0]}` does not take {word}; {reason}")
     options, unknown = parser().parse_known_args(given)

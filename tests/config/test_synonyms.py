@@ -102,6 +102,7 @@ def test_a_binding_of_another_library_is_refused_with_our_name(quick, binding, t
         ("--algo sac --env e --total-timesteps 1000", '--gin "train.num_epochs=..." "train.num_steps_per_epoch=..."'),
         ("--algo sac --env e --timesteps 1000", '--gin "train.num_epochs=..." "train.num_steps_per_epoch=..."'),
         ("--algo sac --env e --steps 1000", '--gin "train.num_epochs=..." "train.num_steps_per_epoch=..."'),
+        ("train-model --dataset d.hdf5 --out m --steps 5", "does not take --steps; see `offpcc train-model --help`"),
         ("--algo sac --env e --out runs", "in offpcc that is --results"),
         ("--algo sac --env e --exp-name first", "in offpcc that is --results"),
         ("--algo sac --env e --learning-rate 1e-3", '--gin "ActorCritic.lr=..."'),
