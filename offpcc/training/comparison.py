@@ -18,7 +18,6 @@ from offpcc.config.bindings import declarations, find_configurable
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import plain_values, write_plainly
 from offpcc.config.registry import REGISTRY
-from offpcc.training.online import OF_NETWORKS
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
@@ -42,6 +41,11 @@ MAY_CHANGE = (
 
 # Two runs that differ only in these learn the same way. All runs of a sweep have the same.
 NOT_LEARNED_FROM = (*ENDS_EARLY, "train.num_test_envs")
+# Settings of algorithms on which the form of the networks depends; so do all of the networks' own classes.
+OF_NETWORKS = (
+    *("hidden_dims", "num_critics", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout", "heads", "encoder"),
+    *("shared_encoder", "critic_inputs", "vae_hidden_dims", "num_quantiles", "dueling"),
+)
 MOST_NAMED = 3  # the most settings in a name
 LONGEST = 40  # the most characters of a value in a name
 WHOLE = re.compile(r"(?<![\w.])(\d+)\.0(?![\w.])")  # treats 1.0 as 1

@@ -15,7 +15,6 @@ from offpcc.algorithms.components import Temperature
 from offpcc.algorithms.cuda_graphs import UNREAD
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.optim import Optimizer
-from offpcc.config.loading import write_plainly
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import (
     Flag,
@@ -24,7 +23,6 @@ from offpcc.config.validation import (
     NonnegativeNumber,
     PositiveInteger,
     Rule,
-    format_value,
     is_number,
     rules_of,
 )
@@ -61,13 +59,6 @@ IN_ENVIRONMENT = {  # settings of `train`, and those of `OfflineToOnline` in the
 }
 EXPLORATION = ("action_noise", "noise_scale")  # numbers that `OnlineOptions.exploration_noise` sets
 VALUE_SETTINGS = ("gamma", "reward_scale", "reward_shift", "clip_rewards", "rescaling")
-# Settings of algorithms on which the form of the networks depends; so do all of the networks' own classes.
-OF_NETWORKS = (
-    *("hidden_dims", "num_critics", "layer_norm", "actor_layer_norm", "dropout", "actor_dropout", "heads", "encoder"),
-    *("shared_encoder", "critic_inputs", "vae_hidden_dims", "num_quantiles", "dueling"),
-)
-OF_ACTOR = ("actor_layer_norm", "actor_dropout")  # of these settings, those of the actor alone
-OF_CRITICS = ("num_critics", "layer_norm", "dropout", "critic_inputs", "num_quantiles")  # and those of critics alone
 OF_OPTIMIZERS = ("lr", "weight_decay", "adam_eps", "max_grad_norm")  # numbers of an algorithm that nothing reads later
 
 
@@ -361,49 +352,23 @@ def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, nor
 
 def check_take_over(algorithm: ActorCritic, before: ActorCritic) -> None:
     """Raise what `take_over` would raise. It may change the kind of normalisation of observations."""
-    _matched(algorithm, before.state_dict(), type(before).__name__, normalizes(before), before)
-
-
-def _why_others(algorithm: ActorCritic, before: ActorCritic, part_name: str) -> str:
-    """Return the settings by which a part differs between two algorithms, and a remedy; "" if there are none."""
     name, other = type(algorithm).__name__, type(before).__name__
     if algorithm.memoryless != before.memoryless:
         one, none = (other, name) if algorithm.memoryless else (name, other)
-        return f"{one} has a memory, and {none} has none; choose both with a memory, or both without one"
+        raise OtherNetworksError(
+            f"{name} cannot go on from {other}: {one} has a memory, and {none} has none; choose both with a memory, or "
+            f"both without one"
+        )
     if algorithm.has_critics and not before.has_critics:
-        return f"{other} has no critics; leave OfflineToOnline.algorithm out, or learn from the data with critics"
-    of_others = OF_CRITICS if part_name.startswith(("actor", "target_actor")) else OF_ACTOR
-    ours, theirs = _of_networks(algorithm), _of_networks(before)
-    differ = [
-        f"{name}.{setting} is {ours[setting]}, but {other}.{setting} is {theirs[setting]}"
-        for setting in OF_NETWORKS
-        if setting in ours and setting in theirs and setting not in of_others and ours[setting] != theirs[setting]
-    ]
-    return f"{', and '.join(differ)}; give both the same, as by a binding of ActorCritic" if differ else ""
+        raise OtherNetworksError(
+            f"{name} cannot go on from {other}: {other} has no critics; leave OfflineToOnline.algorithm out, or learn "
+            f"from the data with critics"
+        )
+    _matched(algorithm, before.state_dict(), other, normalizes(before))
 
 
-def _of_networks(algorithm: ActorCritic) -> dict[str, str]:
-    """Return the settings of the networks as text; a setting of None has the value that the class gives it."""
-    found = {}
-    for name, value in algorithm._arguments.items():
-        if name not in OF_NETWORKS:
-            continue
-        if value is None:
-            value = getattr(type(algorithm), f"default_{name}", None)
-        if name == "critic_inputs":
-            value = algorithm.critic_inputs
-        found[name] = write_plainly(value) if isinstance(value, list | tuple) else format_value(value)
-    return found
-
-
-def _matched(
-    algorithm: ActorCritic,
-    state: Mapping[str, Any],
-    source: str,
-    normalized: bool | str,
-    before: ActorCritic | None = None,
-) -> dict[str, Any]:
-    """Return the states of the parts of `algorithm` that fit; a message names settings that `before` has otherwise."""
+def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> dict[str, Any]:
+    """Return the states of the parts of `algorithm` that fit."""
     name = type(algorithm).__name__
     advice = "choose an algorithm with the same networks, and give it the same sizes, encoder and layer_norm"
     normalize_alike(algorithm, normalized, source)
@@ -423,9 +388,7 @@ def _matched(
         if not misfit:
             found[part_name] = saved
         elif is_target or id(part) in networks:
-            why = "" if before is None else _why_others(algorithm, before, part_name)
-            told = f"{part_name} cannot be taken over: {why}" if why else f"{misfit}; {advice}"
-            raise OtherNetworksError(f"{name} cannot go on from {source}: {told}")
+            raise OtherNetworksError(f"{name} cannot go on from {source}: {misfit}; {advice}")
     return found
 
 
