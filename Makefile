@@ -404,11 +404,11 @@ OF_CHOICES = --env CartPole-v1 --config configs/evidence/discrete/beside_peers.g
 evidence-discrete: $(DISCRETE) $(DISCRETE_OURS) $(DISCRETE_THEIRS)
 
 # A grid that has to be remembered, some hours; the package minigrid is one of the tests' packages.
-GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn cr2d2 crdsac)
+GRIDS := $(addprefix grid+,cdqn crdqn crqrdqn cr2d2 crdsac crdsac_s)
 
 $(GRIDS): $(VENV)/installed-tests
 	$(RUN) offpcc/launch.py --env MiniGrid-MemoryS7-v0 --algo $(word 2,$(subst +, ,$@)) --run_id 1 2 3 --threads 1 \
-	  --config discrete/minigrid_memory$(if $(filter %+cr2d2,$@),_r2d2)$(if $(filter %+crdsac,$@),_sac).gin \
+	  --config discrete/minigrid_memory$(if $(filter %+cr2d2,$@),_r2d2)$(if $(filter %+crdsac %+crdsac_s,$@),_sac).gin \
 	  --results results/evidence/discrete --no_video --resume
 
 # Pong as in Tianshou's table, hours on a CPU: a million steps of an expert with random ones among them, and what is
