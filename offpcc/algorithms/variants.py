@@ -92,6 +92,7 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
     """
     remembers = cls.default_encoder is Recurrent
     TABLE[name] = AlgorithmEntry(cls, name, "separate" if remembers else None, False)
+    CLASS_NAMES[name] = cls.__name__
     cls.names = (name, f"c{name}") if images else None
     for kind in KINDS:
         if kind.images and not images:
@@ -110,8 +111,8 @@ def add(cls: type[ActorCritic], name: str, recurrent: str | None = None, images:
         attributes["names"] = (kind.name.format(short), other.format(short)) if images else None
         variant = configurable(type(class_name, (cls,), attributes))
         TABLE[kind.name.format(short)] = AlgorithmEntry(variant, name, kind.memory, kind.images)
+        CLASS_NAMES[kind.name.format(short)] = class_name
         globals()[class_name] = variant
-    CLASS_NAMES.update({short: entry.cls.__name__ for short, entry in TABLE.items()})
     if remembers:
         cls.counterpart = f"r{other_kind(cls)}"
 

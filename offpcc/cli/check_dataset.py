@@ -23,7 +23,7 @@ from offpcc.data.checks.check import examine_dataset, images_in_memory, refused
 from offpcc.data.checks.summary_stats import Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.offline import DatasetOptions, load_unchanged
+from offpcc.data.offline import DatasetOptions, load_unchanged, space_of
 from offpcc.envs.guard import opened
 from offpcc.training import build  # it also registers all that gin configures, before configs are read
 from offpcc.training.loggers.console import download_bar
@@ -64,14 +64,6 @@ def examine_algorithm(
     except UserError as error:
         return Finding("algorithm", FAULT, error.message)
     return Finding("algorithm", OK, f"{algo} is for actions such as those of {name}: {actions}")
-
-
-def observations_of(data: Dataset) -> Space[Any]:
-    """Return the space of recorded observations; that of numbers has no bounds."""
-    if data.observation_space is not None:
-        return data.observation_space
-    low, high = (0, 255) if data.observations.dtype == np.uint8 else (-np.inf, np.inf)
-    return Box(low, high, data.observations.shape[1:], data.observations.dtype.type)
 
 
 def actions_of(data: Dataset) -> Space[Any]:
@@ -117,7 +109,8 @@ def check_dataset(
             data = data.fraction(dataset_fraction)
             diagnosis = examine_dataset(data, env=made)
             if algo is not None:
-                seen = observations_of(data) if made is None else made.observation_space
+                recorded = data.observation_space or space_of(data.observations)
+                seen = recorded if made is None else made.observation_space
                 found = examine_algorithm(algo, seen, actions_of(data), data.name, are_recorded=True)
                 diagnosis = replace(diagnosis, findings=(*diagnosis.findings, found))
             check_unused_bindings(bindings)

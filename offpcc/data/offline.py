@@ -110,12 +110,7 @@ class OfflineDataset:
     @property
     def observation_space(self) -> spaces.Box:
         """Return the observation space, derived from the data: shape and dtype, without real bounds."""
-        if self.packed is not None:
-            return self.packed
-        shape = self.rows.observations.shape[1:]
-        if self.rows.observations.dtype == np.uint8:
-            return spaces.Box(0, 255, shape, np.uint8)
-        return spaces.Box(-np.inf, np.inf, shape, np.float32)
+        return self.packed or space_of(self.rows.observations)
 
     @property
     def action_space(self) -> spaces.Box | spaces.Discrete:
@@ -229,6 +224,14 @@ class DatasetOptions(Settings):
 
 
 DEFAULT_OPTIONS = DatasetOptions()
+
+
+def space_of(observations: Array) -> spaces.Box:
+    """Return the space of recorded observations (S, *obs) by their shape and dtype, without real bounds."""
+    shape = observations.shape[1:]
+    if observations.dtype == np.uint8:
+        return spaces.Box(0, 255, shape, np.uint8)
+    return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
 
 def unused_dataset_parameters(algorithm: Any) -> dict[str, str]:

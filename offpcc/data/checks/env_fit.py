@@ -284,7 +284,7 @@ def count_hidden(data: Dataset, env: gymnasium.Env[Any, Any]) -> int:
 
 
 def _beginning(data: Dataset) -> Dataset:
-    """Return the first steps of the first episode with a transition: the images of all may be more than memory."""
+    """Return the first steps of the first episode with a transition; all images may not fit in memory."""
     episode = data.select([int(_has_transition(data).argmax())])
     return episode.first_steps(min(STEPS, episode.num_steps))
 
@@ -296,7 +296,7 @@ def _has_transition(data: Dataset) -> Array:
 def _as_seen(
     data: Dataset, env: gymnasium.Env[Any, Any], wrappers: list[str] | None
 ) -> tuple[Array | None, Array | None]:
-    """Return the observations of a beginning, and these as the agent will see them; None without a transition."""
+    """Return the recorded observations, and the same as the agent will see them; None without a transition."""
     if not _has_transition(data).any():
         return None, None
     rows = data.rows(bounds_for(data, env))

@@ -201,9 +201,8 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
         raise UserError(
             f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
         )
-    observed, num_actions = data.rows.observations.shape[1:], data.rows.actions.shape[1]
-    seen = spaces.Box(-np.inf, np.inf, observed) if data.packed is None else data.packed
-    are_alike, recorded, known = compare_observations(seen, actor)
+    num_actions = data.rows.actions.shape[1]
+    are_alike, recorded, known = compare_observations(data.observation_space, actor)
     if not are_alike or num_actions != actor.action_dim:
         raise UserError(
             f"{data.name} has {recorded} and actions of {counted(num_actions, 'number')}, but the actor was "
