@@ -115,7 +115,7 @@ class Experiment:
     @property
     def has_train_returns(self) -> bool:
         """Whether the agent acts in environments, now or after it learned from recorded data."""
-        return not (self.interaction is None and self.online is None)
+        return self.interaction is not None or self.online is not None
 
     @property
     def num_parameters(self) -> int:
