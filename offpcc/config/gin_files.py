@@ -47,7 +47,8 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))
     near = sorted(name for name, stem in known.items() if stem in stems)[:3]
     is_elsewhere = not path.is_absolute() and not os.path.lexists(path)
-    searched = f"it is not in {Path.cwd()}, so give its path; " if is_elsewhere else ""
+    searched = " or ".join(str(place) for place in dict.fromkeys([folder or Path.cwd(), Path.cwd()]))
+    searched = f"it is not in {searched}, so give its path; " if is_elsewhere else ""
     hint = f"did you mean {' or '.join(near)}?" if near else f"{searched}offpcc's configs are below {CONFIGS}"
     if "=" in str(name):
         raise UserError(
@@ -122,7 +123,11 @@ def read_text(
                     f"else, includes nothing; name a config of your own with --config"
                 )
             folder = source.parent if isinstance(source, Path) else None
-            yield from read_config(find_config(statement.filename, folder), including)
+            try:
+                included = find_config(statement.filename, folder)
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
+            yield from read_config(included, including)
         elif isinstance(statement, config_parser.ImportStatement):
             if not is_trusted and statement.module not in sys.modules:
                 module = shown(statement.module)
