@@ -288,7 +288,8 @@ class Construction:
         networks, self.execution = build_option_group(NetworkOptions, options), build_option_group(Execution, options)
         self.device = torch.device(device)
         self.is_of_user = not type(self).__module__.startswith("offpcc.")
-        self.gamma, self.n_step, self.target_update_interval = gamma, n_step, target_update_interval
+        self.gamma, self.target_update_interval = gamma, target_update_interval
+        self.n_step = n_step if self.has_critics else 1  # without targets, longer windows would only cost time
         self.reward_scale, self.reward_shift, self.clip_rewards = reward_scale, reward_shift, clip_rewards
         if clip_rewards and self.reads_returns:
             raise UserError(
@@ -354,28 +355,27 @@ class Construction:
     def _choose_critic_inputs(self, options: NetworkOptions) -> None:
         """Set what the critics see, and refuse what cannot be."""
         owner, wanted, has_state = type(self).__name__, options.critic_inputs, self.privileged is not None
-        if not has_state and wanted in ("state", "history+state"):
-            raise UserError(
-                f"{owner}.critic_inputs is {wanted!r}, but there is no state; bind make.state to the place of the "
-                f'state, such as make.state = "info"'
-            )
         default = "history+state" if has_state and self.has_critics else "history"
         self.critic_inputs = default if wanted is None else wanted
-        if has_state and self.imagination is not None:
+        if self.imagination is not None and (has_state or self.critic_inputs != "history"):
+            given = ["make.state"] * has_state + ["critic_inputs"] * (wanted in ("state", "history+state"))
             raise UserError(
-                f"{owner} learns in a model, which predicts no states for critics; remove make.state, or choose an "
-                f"algorithm without a model, such as rsac"
+                f"{owner} learns in a model, which predicts no states for critics; remove {' and '.join(given)}, or "
+                f"choose an algorithm without a model, such as rsac"
             )
-        if not has_state or self.critic_inputs == "history":
+        if self.critic_inputs == "history":
             return
         fault, remedy = "", "leave critic_inputs out"
         if not self.has_critics:
-            fault = "has no critics"
+            fault = f"{owner} has no critics"
         elif self.acts_by_critics:
-            fault = "chooses its actions with its critics, and there is no state when an agent acts"
-            remedy = f'remove make.state, or bind {owner}.critic_inputs = "history"'
+            fault = f"{owner} chooses its actions with its critics, and there is no state when an agent acts"
+            remedy = "remove make.state, or " * (wanted is None) + f'bind {owner}.critic_inputs = "history"'
+        elif not has_state:
+            fault = "there is no state"
+            remedy = 'bind make.state to the place of the state, such as make.state = "info"'
         if fault:
-            raise UserError(f"{self._told_inputs(options)}, but {owner} {fault}; {remedy}")
+            raise UserError(f"{self._told_inputs(options)}, but {fault}; {remedy}")
 
     def _told_inputs(self, options: NetworkOptions) -> str:
         """Return what the critics see, and that it is the default if nobody chose it, for messages."""

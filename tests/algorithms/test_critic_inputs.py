@@ -7,7 +7,7 @@ from gymnasium.spaces import Box, Dict
 from references import GAMMA, NAN, SPACES, assert_same, build, data, gaussian, q_value, read
 from test_contract import ACTIONS, IMAGES, VECTORS, WITH_CRITICS, act_along, assert_equal, each, moved, parameters
 
-from offpcc.algorithms import ALGORITHMS, BC, BCQ, IQL, MBPO, SAC, TD3
+from offpcc.algorithms import ALGORITHMS, BC, BCQ, IQL, MBPO, MOPO, SAC, TD3
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.config import loading
 from offpcc.core import Batch, PackedDict
@@ -205,6 +205,16 @@ def test_a_state_is_needed():
     with pytest.raises(UserError, match=r"but there is no state; bind make.state to the place of the state"):
         SAC(VECTORS, ACTIONS, critic_inputs=ALONE)
     assert SAC(VECTORS, ACTIONS, critic_inputs="history").num_states == 0
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [(BC, "leave critic_inputs out"), (BCQ, 'bind BCQ.critic_inputs = "history"'), (MOPO, "remove critic_inputs")],
+)
+def test_where_no_state_can_be_none_is_asked_for(cls, words):
+    with pytest.raises(UserError, match=words) as caught:
+        cls(VECTORS, ACTIONS, critic_inputs=ALONE)
+    assert "make.state" not in caught.value.message
 
 
 def test_shared_convolutions_need_a_critic_that_reads_them():
