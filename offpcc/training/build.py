@@ -28,6 +28,7 @@ from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_bu
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.mixed import MixedBuffer
+from offpcc.data.buffers.prioritized import Prioritized
 from offpcc.data.checks.episodes import NEARLY_ALL
 from offpcc.data.offline import OfflineDataset, read
 from offpcc.envs.d4rl import catalog
@@ -57,7 +58,7 @@ from offpcc.training.models.imagination import Imagination, imagined_capacity, s
 from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import AnyAlgorithm, OnlinePhase, check_take_over, other_values, value_settings
 from offpcc.training.remote import RemoteInteraction
-from offpcc.training.run_fns import columns_of
+from offpcc.training.run_fns import columns_of, lacks_td_errors
 from offpcc.training.spec import (
     Arguments,
     Callbacks,
@@ -159,17 +160,45 @@ def build(
         model=model,
     )
     learner = build_run(spec)
-    if isinstance(learner.algorithm, ActorCritic) and spec.algorithm:
-        _warn_of_idle(learner.algorithm, spec.algorithm)
+    for note in notes_on_idle(spec, learner):
+        warn_of_data(note)
     return learner
 
 
-def _warn_of_idle(algorithm: ActorCritic, given: Mapping[str, Any]) -> None:
-    """Warn of given arguments that have no effect and are not the defaults."""
-    declared = declarations(type(algorithm))
-    for name, reason in algorithm.unused_parameters().items():
-        if name in given and given[name] not in (False, None) and given[name] != declared[name].default:
-            warn_of_data(f"{type(algorithm).__name__}.{name} has no effect: {reason}; leave it out")
+def notes_on_idle(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Return notes on arguments of Python that have no effect and are not the defaults."""
+    if not isinstance(experiment.algorithm, ActorCritic):
+        return []
+    idle = idle_parameters(experiment)
+    return [
+        f"{part.__name__}.{name} has no effect: {idle[part][name]}; leave it out"
+        for part, given in arguments_of(spec, type(experiment.algorithm), experiment.buffer).items()
+        for name in idle.get(part, {}).keys() & given.keys()
+        if given[name] not in (False, None) and given[name] != declarations(part)[name].default
+    ]
+
+
+def idle_parameters(experiment: Experiment) -> dict[Any, dict[str, str]]:
+    """Return the parameters of algorithm, encoders and buffer that have no effect, with the reasons, by class."""
+    algorithm, buffer, phase = experiment.algorithm, experiment.buffer, experiment.online
+    learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
+    parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
+    idle: dict[Any, dict[str, str]] = {type(part): part.unused_parameters() for part in parts}
+    # A buffer of the user's need not have this method.
+    unused = getattr(buffer if phase is None else phase.buffer, "unused_parameters", dict[str, str])
+    idle[type(real_part(buffer))] = unused()
+    if isinstance(learning[-1], ValueBased):
+        waiting = experiment.interaction if phase is None else phase.interaction
+        idle[type(learning[-1])] |= _unused_of_exploration(waiting)
+    return idle
+
+
+def _unused_of_exploration(interaction: Interaction | None) -> dict[str, str]:
+    """Return the settings of epsilon that have no effect on a run with these environments, with the reasons."""
+    if interaction is None:
+        names = ("initial_epsilon", "epsilon_steps", "epsilon_ladder")
+        return dict.fromkeys(names, "the agent learns from recorded data, and its epsilon is final_epsilon")
+    return {"epsilon_ladder": "environments.num_envs is 1"} if interaction.num_envs == 1 else {}
 
 
 def read_data(spec: RunSpec) -> OfflineDataset | None:
@@ -770,6 +799,8 @@ def build_buffer(
             setattr(buffer, setting, value)
     if isinstance(algorithm, ActorCritic) and algorithm.execution.compile:
         buffer.gives_few_shapes = True
+    if isinstance(buffer, Prioritized) and not getattr(algorithm, "has_critics", True):
+        raise lacks_td_errors(buffer, algorithm)
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning)
     return buffer

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from offpcc.algorithms import find_algorithm
 from offpcc.algorithms.agent import load_actor
-from offpcc.algorithms.discrete import ValueBased
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
@@ -38,7 +37,7 @@ from offpcc.envs.make import CannotBeDrawn
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
 from offpcc.training.analysis.plotting import plot_run
-from offpcc.training.build import arguments_of, build_run, closed_on_failure, read_data, real_part
+from offpcc.training.build import arguments_of, build_run, closed_on_failure, idle_parameters, read_data
 from offpcc.training.callbacks import Callback, as_callback, callback_columns
 from offpcc.training.checkpoint import Checkpoint, Checkpoints
 from offpcc.training.comparison import (
@@ -52,7 +51,6 @@ from offpcc.training.comparison import (
 )
 from offpcc.training.evaluation import record_episodes
 from offpcc.training.experiment import Experiment, check_complete
-from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -429,28 +427,14 @@ def _check_built(spec: RunSpec, experiment: Experiment) -> None:
     check_settings(**spec.training)
     waiting = experiment.interaction if phase is None else phase.interaction
     check_num_envs(waiting, spec.training["num_steps_per_epoch"])
-    learning = [algorithm] if phase is None else [algorithm, phase.algorithm]
-    parts: list[Any] = [part for one in learning for part in (one, one.shared_encoder, one.actor_encoder)]
-    idle: dict[Any, dict[str, str]] = {
-        **{type(part): part.unused_parameters() for part in parts},
-        type(real_part(buffer)): (buffer if phase is None else phase.buffer).unused_parameters(),
+    idle = idle_parameters(experiment) | {
         train: _unused_of_train(spec, experiment),
         offline.DatasetOptions: offline.unused_dataset_parameters(algorithm),
     }
-    if isinstance(learning[-1], ValueBased):
-        idle[type(learning[-1])] |= _unused_of_exploration(waiting)
     parts_given = arguments_of(spec, type(algorithm), buffer)
     given = [one for part, arguments in parts_given.items() for one in loading.add_used(part, arguments)]
     check_unused_bindings([*spec.config.bindings, *given], idle)
     algorithm.actor_file()  # raise now, not after an epoch, if the actor cannot be saved
-
-
-def _unused_of_exploration(interaction: Interaction | None) -> dict[str, str]:
-    """Return the settings of epsilon that have no effect on a run with these environments, with the reasons."""
-    if interaction is None:
-        names = ("initial_epsilon", "epsilon_steps", "epsilon_ladder")
-        return dict.fromkeys(names, "the agent learns from recorded data, and its epsilon is final_epsilon")
-    return {"epsilon_ladder": "environments.num_envs is 1"} if interaction.num_envs == 1 else {}
 
 
 def _unused_of_train(spec: RunSpec, experiment: Experiment) -> dict[str, str]:

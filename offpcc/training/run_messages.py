@@ -26,6 +26,7 @@ from offpcc.training.build import (
     note_on_data,
     note_without_data,
     note_without_memory,
+    notes_on_idle,
     real_part,
 )
 from offpcc.training.experiment import Experiment
@@ -191,7 +192,7 @@ def _describe_frames(experiment: Experiment) -> list[str]:
 
 
 def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Return warnings about a memory that is too long, and about updates that will not happen."""
+    """Return warnings about a memory that is too long, updates that will not happen, and arguments without effect."""
     training = spec.training
     num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
     plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
@@ -202,6 +203,7 @@ def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
         explain_rare_policy_updates(spec, experiment),
         note_without_memory(spec, experiment.algorithm),
         _warning_of_parts(experiment),
+        *notes_on_idle(spec, experiment),
     )
     return [*filter(None, warned)]
 

@@ -33,7 +33,7 @@ from offpcc.algorithms.optim import LinearDecay
 from offpcc.cli.options import OPTIONS, TAKES
 from offpcc.config import loading
 from offpcc.config.registry import configurable
-from offpcc.data import ReplayBuffer
+from offpcc.data import PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.checks.check import NOTICES
 from offpcc.data.datasets.load import load_dataset
 from offpcc.envs.faults import EnvironmentFault
@@ -1713,6 +1713,33 @@ def test_an_argument_without_effect_is_told(tmp_path):
         offpcc.SAC(Drift, **SMALL, autotune=False)
         offpcc.SAC(Drift, **SMALL, alpha_lr=1e-3)
         offpcc.SAC(Drift, **SMALL, cuda_graphs=False)  # as a script for any device does
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "told"),
+    [
+        ("rsac", {"algorithm": {"cell": "concat", "num_layers": 3}}, "Recurrent.num_layers .* concat only"),
+        ("sac", {"buffer": {"memory_limit": 100}}, "ReplayBuffer.memory_limit .* not images"),
+        ("sac", {"buffer": {"eta": 0.5}, "buffer_class": PrioritizedReplayBuffer}, "Buffer.eta .* one TD error"),
+        ("iql", {"buffer": {"capacity": 5}, "dataset": ...}, "ReplayBuffer.capacity .* held whole"),
+    ],
+)
+def test_so_is_one_of_memory_or_buffer(algo, given, told, tmp_path):
+    if "dataset" in given:
+        given = {**given, "dataset": offpcc.collect(Drift, None, steps=80)}
+    given = {**given, "algorithm": {**SMALL, **given.get("algorithm", {})}}
+    with pytest.warns(DataWarning, match=f"^\\w*{told}"):
+        offpcc.build(Drift, algo, **given)
+    heard, training = [], {"num_epochs": 1, **SHORT}
+    spec = offpcc.RunSpec.make(Drift, algo, training=training, video=False, **given)
+    offpcc.fit(spec, tmp_path, announce=heard.append)
+    assert any(re.search(told, text) for text in heard)
+
+
+def test_without_critics_windows_have_one_step():
+    with pytest.warns(DataWarning, match=r"^BC.n_step has no effect: there are no critics"):
+        learner = offpcc.BC(Drift, dataset=offpcc.collect(Drift, None, steps=80), n_step=3, **SMALL)
+    assert learner.buffer.num_steps == learner.algorithm.n_step == 1
 
 
 def learning_inside(env):

@@ -88,6 +88,10 @@ class Prioritized(BufferBase):
         self.tree, self.changed = SumTree(self.max_items), set[int]()
         self.powers = np.ones(self.max_items)  # priority ** alpha of each item
 
+    def unused_parameters(self) -> dict[str, str]:
+        """See `BufferBase`."""
+        return super().unused_parameters() | ({} if self.holds_episodes else {"eta": "a transition has one TD error"})
+
     def item_changed(self, item: int) -> None:
         """Remember an item that was stored, replaced or removed."""
         self.changed.add(item)

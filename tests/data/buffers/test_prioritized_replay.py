@@ -439,11 +439,17 @@ def test_priorities_are_the_td_errors_of_the_update_and_weights_count_in_its_los
     assert stats["critic_loss"].item() == pytest.approx(loss.item(), rel=1e-4)
 
 
-def test_an_update_without_td_errors_is_refused():
+def test_an_algorithm_without_critics_is_refused_before_it_trains():
+    with pytest.raises(UserError, match=r"PrioritizedReplayBuffer draws by TD errors.* BC"):
+        build(None, "bc", dataset=as_data([(30, "truncated")] * 3), buffer_class=PrioritizedReplayBuffer)
+
+
+def test_an_update_without_td_errors_is_refused(monkeypatch):
     loading.load_gin_config("test/template_short.gin", merged(*QUICK))
     data = as_data([(30, "truncated")] * 3)
-    learner = build(None, "bc", dataset=data, buffer_class=PrioritizedReplayBuffer)
-    with pytest.raises(UserError, match=r"PrioritizedReplayBuffer draws by TD errors.* BC"):
+    learner = build(None, "iql", dataset=data, buffer_class=PrioritizedReplayBuffer)
+    monkeypatch.setattr(learner.algorithm, "update_networks", lambda batch: {})
+    with pytest.raises(UserError, match=r"PrioritizedReplayBuffer draws by TD errors.* IQL"):
         learner.train(Loggers([]), num_epochs=1)
 
 
