@@ -173,7 +173,7 @@ def notes_on_idle(spec: RunSpec, experiment: Experiment) -> list[str]:
     return [
         f"{part.__name__}.{name} has no effect: {idle[part][name]}; leave it out"
         for part, given in arguments_of(spec, type(experiment.algorithm), experiment.buffer).items()
-        for name in idle.get(part, {}).keys() & given.keys()
+        for name in sorted(idle.get(part, {}).keys() & given.keys())
         if given[name] not in (False, None) and given[name] != declarations(part)[name].default
     ]
 
