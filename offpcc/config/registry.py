@@ -1,6 +1,5 @@
 """`configurable`: registers classes with gin; also turns objects into plain data and back."""
 
-import contextlib
 import functools
 import inspect
 import traceback
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from offpcc.config import gin_private
 from offpcc.config.bindings import nearest_parameter
 from offpcc.config.hyperparameters import ClassSignature, Documentation
 from offpcc.config.validation import check_arguments, format_value, rules_of
@@ -34,8 +34,7 @@ def configurable(cls: C) -> C:
         UserError: another class has the same name.
     """
     if inspect.isfunction(cls):
-        with gin.config.interactive_mode():  # a cell of a notebook that runs again defines it again
-            return gin.configurable(cls)  # type: ignore[no-any-return]
+        return _register_again(cls)
     if not isinstance(cls, type):
         raise UserError(f"offpcc.configurable got {format_value(cls)}; it decorates a class or a function")
     known = REGISTRY.get(cls.__name__)
@@ -70,7 +69,7 @@ def configurable(cls: C) -> C:
         except TypeError as error:  # such as "got an unexpected keyword argument 'learning_rate'"
             unknown = "" if takes_more else next((name for name in kwargs if name not in signature.parameters), "")
             if unknown:
-                raise TypeError(f"{error}; {nearest_parameter(unknown, type(self))}") from None
+                raise TypeError(f"{cls.__name__} {error}; {nearest_parameter(unknown, type(self))}") from None
             is_to_bind = str(error).startswith("missing") and type(self) is cls  # else a child class calls this one
             remedy = "; bind it, or give it a default" if is_to_bind else ""
             raise TypeError(f"{cls.__name__}: {error}{remedy}") from None
@@ -93,10 +92,16 @@ def configurable(cls: C) -> C:
     cls.__signature__ = ClassSignature()  # type: ignore[attr-defined]
     cls.__doc__ = Documentation(cls.__doc__)  # type: ignore[assignment]
     REGISTRY[cls.__name__] = cls
-    # A cell of a notebook that runs again defines its class again.
-    again = gin.config.interactive_mode() if known is not None else contextlib.nullcontext()
-    with again:
-        return gin.configurable(cls)  # type: ignore[no-any-return]
+    return gin.configurable(cls) if known is None else _register_again(cls)  # type: ignore[no-any-return]
+
+
+def _register_again(cls: C) -> C:
+    """Register a class or function that may be known: a cell of a notebook that runs again defines it again."""
+    with gin.config.interactive_mode():
+        registered = gin.configurable(cls)
+    for reference in gin.config.iterate_references(gin_private.CONFIG):  # bindings name the new definition, too
+        reference.initialize()
+    return registered  # type: ignore[no-any-return]
 
 
 def specification(value: Any) -> Any:

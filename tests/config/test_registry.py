@@ -187,6 +187,24 @@ def test_a_class_that_a_notebook_defines_again_replaces_the_first():
     assert [cls().value for cls in made] == [7, 7] and REGISTRY["Again"] is made[1]
 
 
+def test_a_binding_names_the_class_that_a_notebook_defined_last():
+    for default in (1, 2):
+
+        @configurable
+        class Bound:
+            def __init__(self, value: int = default) -> None:
+                self.value = value
+
+        @configurable
+        def named(default: int = default) -> int:
+            return default
+
+        if default == 1:
+            gin.parse_config(["ProbeParent.part = @Bound()", "ProbeParent.names = [@named]"])
+        made = ProbeParent(1)
+        assert type(made.part) is Bound and (made.part.value, made.names[0]()) == (default, default)
+
+
 def test_a_parameter_of_the_parent_that_is_declared_again_is_told(capsys):
     @configurable
     class DeclaresAgain(ProbeParent):
