@@ -60,6 +60,7 @@ from offpcc.utils.words import counted
 
 ActionSpace = spaces.Box | spaces.Discrete
 EPISODE_STATE = ("actions", "memory", "notes")  # of an interaction; None where the episodes start again
+_TRAINING: set[int] = set()  # ids of the learners that train; no attribute, because copies of a learner do not train
 CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
 
@@ -151,10 +152,15 @@ class Experiment:
         Raises:
             NonFiniteError: an update met NaN or infinity.
             EnvironmentFault: an environment misbehaves; ``__cause__`` is the exception that it raised, if any.
-            UserError: a setting is invalid or missing, or there is not enough memory.
+            UserError: a setting is invalid or missing, there is not enough memory, or the learner trains already.
             KeyboardInterrupt: the user stopped the training (Ctrl-C); another call continues.
         """
         note = ""
+        if id(self) in _TRAINING:
+            raise UserError(
+                "this learner trains already, in another thread or in the call whose callback this is; wait for its "
+                "end, or build another learner"
+            )
         if logger is not None and not hasattr(logger, "epoch"):
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N; {DATA}")
         if not isinstance(callbacks, list | tuple):
@@ -200,6 +206,8 @@ class Experiment:
         if is_over := self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
         with contextlib.ExitStack() as stack:
+            _TRAINING.add(id(self))
+            stack.callback(_TRAINING.discard, id(self))
             stack.enter_context(for_python())
             # Ctrl-C waits for the end of an update or a step, so a later call continues. A notebook must survive two.
             stack.enter_context(signals.handled(second_ends=False, like_python=True))
