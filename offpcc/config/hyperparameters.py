@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gin
 
 from offpcc.config.bindings import configurables, declarations, find_configurable, settable
-from offpcc.config.validation import rules_of
+from offpcc.config.validation import rules_of, without_rules
 
 REQUIRED = "required"
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Yields|Note|Example|Hyper-parameters):$")
@@ -186,7 +186,7 @@ class ClassSignature:
 
 @functools.cache
 def _signature(owner: type) -> inspect.Signature:
-    found = sorted(declarations(owner).values(), key=lambda one: (one.kind, _has_default(one)))
+    found = sorted(map(without_rules, declarations(owner).values()), key=lambda one: (one.kind, _has_default(one)))
     inits = [vars(cls)["__init__"] for cls in owner.__mro__[:-1] if "__init__" in vars(cls)]
     kinds = [{one.kind: one for one in inspect.signature(init).parameters.values()} for init in inits]
     if inits and all(inspect.Parameter.VAR_KEYWORD in each for each in kinds):  # the class takes any argument

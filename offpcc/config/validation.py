@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from types import FunctionType, NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from offpcc.utils.errors import UserError, similar
 
@@ -180,6 +180,14 @@ def _rule(hint: Any) -> Rule | None:
     if not rules:
         return None
     return either(rules[0], NOTHING) if optional else rules[0]
+
+
+def without_rules(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter whose annotation has no rules: `help` would write them as objects of Python."""
+    hint = parameter.annotation
+    options = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    plain = [getattr(option, "__origin__", option) if get_origin(option) is Annotated else option for option in options]
+    return parameter.replace(annotation=Union[tuple(plain)] if len(plain) > 1 else plain[0])  # noqa: UP007
 
 
 def format_value(value: Any) -> str:

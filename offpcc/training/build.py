@@ -749,7 +749,8 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
             remedy = "a binding refers to itself; correct it"
         else:
             raise
-        raise UserError(f"{part} cannot be built: {'; '.join(filter(None, (first_line(error), remedy)))}") from error
+        fault = "; ".join(filter(None, (first_line(error).removesuffix("."), remedy)))
+        raise UserError(f"{part} cannot be built: {fault}") from error
 
 
 def _line_of_user(error: Exception) -> str:

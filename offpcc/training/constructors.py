@@ -227,11 +227,13 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
 
 def _declared(cls: type) -> dict[str, inspect.Parameter]:
     """Return the arguments of a class and its parents as keywords, by name; a child's comes first."""
+    from offpcc.config.validation import without_rules
+
     found: dict[str, inspect.Parameter] = {}
     for one in cls.__mro__[:-1]:
         if "__init__" in one.__dict__:
             for name, parameter in inspect.signature(one.__dict__["__init__"]).parameters.items():
-                found.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+                found.setdefault(name, without_rules(parameter.replace(kind=parameter.KEYWORD_ONLY)))
     return found
 
 

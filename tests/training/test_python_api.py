@@ -199,6 +199,42 @@ def test_a_run_of_a_function_records_itself(tmp_path):
     assert len(offpcc.qlearning_dataset(tmp_path / "drift.hdf5")["rewards"]) == 80
 
 
+def test_a_learner_trains_in_one_call_at_a_time():
+    learner = offpcc.build("pendulum-v0", "sac", algorithm=SMALL)
+
+    def again(run):
+        with pytest.raises(UserError, match=r"this learner trains already, in another thread"):
+            learner.train(num_epochs=9)
+        copy.deepcopy(learner).train(num_epochs=1)  # a copy is another learner
+
+    short = {"num_steps_per_epoch": 20, "num_test_episodes_per_epoch": 0, "update_after": 10}
+    learner.train(num_epochs=1, callbacks=[again], **short)
+    learner.train(num_epochs=2)
+    assert learner.loop.epoch == 2
+
+
+def test_a_binding_that_a_class_defined_again_no_longer_takes_is_named():
+    @configurable
+    class Constant:
+        def __init__(self, rate=1e-3, floor=0.0):
+            self.rate = max(rate, floor)
+
+        def __call__(self, num_updates):
+            return self.rate
+
+    offpcc.configure(None, "SAC.lr = @Constant()", "Constant.floor = 1e-4")
+    Old = Constant
+
+    @configurable
+    class Constant(Old):
+        def __init__(self, rate=1e-3):
+            self.rate = rate
+
+    fault = "Constant got an unexpected keyword argument 'floor'; the known names are rate; correct its bindings"
+    with pytest.raises(UserError, match=f"^SAC cannot be built: {fault}$"):
+        offpcc.build("pendulum-v0", "sac", algorithm=SMALL)
+
+
 # Defaults -------------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +388,8 @@ def test_there_is_a_constructor_for_each_name_of_an_algorithm():
         *signature.parameters
     }
     assert "observation_space" not in signature.parameters and signature.parameters["gamma"].default == 0.99
-    assert "gamma" in pydoc.render_doc(offpcc.RecurrentSAC)
+    shown = pydoc.render_doc(offpcc.RecurrentSAC)
+    assert "gamma: float = 0.99" in shown and "Rule(" not in shown
     with pytest.raises(AttributeError, match="SAK"):
         offpcc.SAK
 
