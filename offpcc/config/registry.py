@@ -92,15 +92,17 @@ def configurable(cls: C) -> C:
     cls.__signature__ = ClassSignature()  # type: ignore[attr-defined]
     cls.__doc__ = Documentation(cls.__doc__)  # type: ignore[assignment]
     REGISTRY[cls.__name__] = cls
-    return gin.configurable(cls) if known is None else _register_again(cls)  # type: ignore[no-any-return]
+    return gin.configurable(cls) if known is None else _register_again(cls)
 
 
 def _register_again(cls: C) -> C:
     """Register a class or function that may be known: a cell of a notebook that runs again defines it again."""
     with gin.config.interactive_mode():
         registered = gin.configurable(cls)
+    selector = gin_private.inverse_lookup(cls).selector
     for reference in gin.config.iterate_references(gin_private.CONFIG):  # bindings name the new definition, too
-        reference.initialize()
+        if reference.configurable.selector == selector:
+            reference.initialize()
     return registered  # type: ignore[no-any-return]
 
 
