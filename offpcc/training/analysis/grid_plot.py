@@ -169,6 +169,8 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
             marker = "o" if len(steps) == 1 else None
             axes.plot(steps, mean, marker=marker, **look)
             axes.fill_between(steps, mean - std, mean + std, color=look["color"], alpha=0.2, linewidth=0)
+        if any(line.num_runs > 1 for line in found):
+            figure.suptitle("mean ± std over runs", fontsize="medium")
         if not final:
             handles = [Line2D([], [], **looks[name]) for name in names]
             figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * len(columns)))

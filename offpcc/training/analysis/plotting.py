@@ -112,7 +112,10 @@ def plot_runs(
         for fault in missing:
             announce(f"left out: {fault}")
     environments = list(dict.fromkeys(group.environment for group, *_ in means))
-    figure, panels = _panels(environments, metric.replace("/", " ").replace("_", " "))
+    ylabel = metric.replace("/", " ").replace("_", " ")
+    if any(found.num_runs > 1 for *_, found in means):
+        ylabel += "\n(mean ± std over runs)"
+    figure, panels = _panels(environments, ylabel)
     axes_of = dict(zip(environments, panels.flat, strict=False))
     online = {group.environment for group, *_ in means if any(map(has_trained_online, group.runs))}
     for environment in axes_of.keys() - online:

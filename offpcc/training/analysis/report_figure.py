@@ -79,6 +79,8 @@ def _unit(report: Report) -> str:
 def _draw_statistics(
     axes: Axes, entries: list[ReportRow], marks: list[str], looks: dict[str, Any], report: Report
 ) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     for place, entry in enumerate(entries):
         for i, mark in enumerate(marks):
             color = looks[entry.name]["color"]
@@ -87,6 +89,7 @@ def _draw_statistics(
         axes.plot(scores, [place + TOP + APART * len(marks)] * len(scores), "o", color="0.3", markersize=3, alpha=0.6)
     labels = [textwrap.fill(f"{entry.name} ({range_of(entry.num_seeds)})", LABEL) for entry in entries]
     _set_rows(axes, labels, f"{_unit(report)} of the {report.test} test")
+    axes.xaxis.set_major_locator(MaxNLocator(5))  # more numbers of four digits would overlap
 
 
 def _draw_improvement(axes: Axes, entries: list[ReportRow], looks: dict[str, Any], report: Report) -> None:
@@ -130,6 +133,7 @@ def _draw_bands(axes: Axes, entries: list[ReportRow], kind: str, looks: dict[str
             axes.fill_between(band.at, band.low, band.high, color=look["color"], alpha=0.15, linewidth=0)
     if kind == "profile":
         axes.set(xlabel=_unit(report), ylabel="share of runs above", ylim=(-0.02, 1.02))
+        axes.xaxis.set_major_locator(MaxNLocator(5))
     elif kind == "by_step":
         offline = {runs.is_offline for entry in entries for runs in entry.members}
         xlabel = "steps or updates" if len(offline) > 1 else "updates" if True in offline else "environment steps"

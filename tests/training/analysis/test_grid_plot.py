@@ -65,6 +65,7 @@ def test_curves_are_scores_with_bands_and_bc_is_a_dashed_line(results, figure, t
     np.testing.assert_allclose(interval, [expected[0] - one, expected[-1] + one])
     [legend] = figure().legends
     assert {text.get_text() for text in legend.get_texts()} == {"mopo", "bc"}
+    assert figure().get_suptitle() == "mean ± std over runs"
     offpcc.plot(results / "pendulum-v0", tmp_path / "b.png", grid=True)
     assert panels(figure())["pendulum-v0"].get_ylabel() == "test return"
 

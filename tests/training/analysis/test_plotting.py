@@ -285,6 +285,7 @@ def test_runs_of_other_settings_have_a_line_of_their_own(tmp_path, figures):
         ("env", "sac, lr=0.001", 2, 3.0, 1.0, 2000, 2000),
         ("env", "sac, lr=0.0001", 2, 30.0, 10.0, 2000, 2000),
     ]
+    assert figures[0].axes[0].get_ylabel() == "test return\n(mean ± std over runs)"
     first, second = figures[0].axes[0].lines
     assert first.get_ydata().tolist() == [2.0, 3.0] and second.get_ydata().tolist() == [20.0, 30.0]
     assert first.get_label() == "sac, lr=0.001 (2 runs)" and first.get_color() != second.get_color()
