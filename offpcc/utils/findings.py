@@ -36,7 +36,7 @@ class Finding:
         return f"{text}\n{'':20}-> {self.remedy}" if self.remedy else text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The findings of `offpcc check` about an environment or a dataset."""
 
@@ -45,6 +45,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.findings), self.verdict])
+
+    def __repr__(self) -> str:
+        return str(self)  # a notebook shows it
 
     def of(self, level: str) -> tuple[Finding, ...]:
         """Return the findings of one level."""

@@ -85,7 +85,7 @@ NOTICES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examination(Diagnosis):
     """Findings, statistics and recommendation of `examine_dataset`."""
 

@@ -92,7 +92,9 @@ def test_a_healthy_recording_passes():
 def test_without_next_observations_the_lost_steps_are_told_and_the_rest_is_healthy():
     given = recorded()
     del given["next_observations"]
-    (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)))
+    examination = examine_dataset(Dataset.from_arrays(**given))
+    assert repr(examination) == str(examination)  # the last line of a notebook's cell shows it
+    (finding,) = odd(examination)
     assert (finding.check, finding.level) == ("jumps", NOTE)
     assert f"the last step of {given['timeouts'].sum()} of 20 episodes" in finding.found
 
