@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate
 
 import torch
 from gymnasium import spaces
@@ -17,7 +18,7 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
-from offpcc.config.bindings import explains_calls, refuse_unknown
+from offpcc.config.bindings import Given, Result, explains_calls, refuse_unknown
 from offpcc.config.registry import specification
 from offpcc.config.synonyms import DATA, no_attribute
 from offpcc.config.validation import Flag, format_value
@@ -62,6 +63,27 @@ ActionSpace = spaces.Box | spaces.Discrete
 EPISODE_STATE = ("actions", "memory", "notes")  # of an interaction; None where the episodes start again
 _TRAINING: set[int] = set()  # ids of the learners that train; no attribute, because copies of a learner do not train
 CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
+
+
+def _one_at_a_time(
+    train: Callable[Concatenate[Experiment, Given], Result],
+) -> Callable[Concatenate[Experiment, Given], Result]:
+    """Return `train`, which refuses a learner that trains already, before anything of it changes."""
+
+    @functools.wraps(train)
+    def called(self: Experiment, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+        if id(self) in _TRAINING:
+            raise UserError(
+                "this learner trains already, in another thread or in the call whose callback this is; wait for its "
+                "end, or build another learner"
+            )
+        _TRAINING.add(id(self))
+        try:
+            return train(self, *args, **kwargs)
+        finally:
+            _TRAINING.discard(id(self))
+
+    return called
 
 
 def configure(file: str | Path | None = None, *bindings: str) -> None:
@@ -134,6 +156,7 @@ class Experiment:
             '"defaults/memory") before offpcc.build(...) has the small settings of the command line'
         )
 
+    @_one_at_a_time
     def train(self, logger: Logger | None = None, callbacks: Sequence[AnyCallback] = (), **settings: Any) -> Agent:
         """Train with `run_fns.train` and return the trained agent.
 
@@ -156,11 +179,6 @@ class Experiment:
             KeyboardInterrupt: the user stopped the training (Ctrl-C); another call continues.
         """
         note = ""
-        if id(self) in _TRAINING:
-            raise UserError(
-                "this learner trains already, in another thread or in the call whose callback this is; wait for its "
-                "end, or build another learner"
-            )
         if logger is not None and not hasattr(logger, "epoch"):
             raise UserError(f"train got {logger!r} for a logger; for the length of a run, give num_epochs=N; {DATA}")
         if not isinstance(callbacks, list | tuple):
@@ -206,8 +224,6 @@ class Experiment:
         if is_over := self.loop.stopped or self.loop.epoch >= num_epochs:
             note = describe_end(self.loop, num_epochs)
         with contextlib.ExitStack() as stack:
-            _TRAINING.add(id(self))
-            stack.callback(_TRAINING.discard, id(self))
             stack.enter_context(for_python())
             # Ctrl-C waits for the end of an update or a step, so a later call continues. A notebook must survive two.
             stack.enter_context(signals.handled(second_ends=False, like_python=True))

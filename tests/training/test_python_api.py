@@ -199,16 +199,20 @@ def test_a_run_of_a_function_records_itself(tmp_path):
     assert len(offpcc.qlearning_dataset(tmp_path / "drift.hdf5")["rewards"]) == 80
 
 
-def test_a_learner_trains_in_one_call_at_a_time():
+def test_a_learner_trains_in_one_call_at_a_time(monkeypatch):
     learner = offpcc.build("pendulum-v0", "sac", algorithm=SMALL)
 
-    def again(run):
+    def refused(_):
         with pytest.raises(UserError, match=r"this learner trains already, in another thread"):
             learner.train(num_epochs=9)
+
+    def again(run):
+        refused(run)
         copy.deepcopy(learner).train(num_epochs=1)  # a copy is another learner
 
     short = {"num_steps_per_epoch": 20, "num_test_episodes_per_epoch": 0, "update_after": 10}
     learner.train(num_epochs=1, callbacks=[again], **short)
+    monkeypatch.setattr(learner, "_check_start", refused)  # while the other call is not yet in its loop
     learner.train(num_epochs=2)
     assert learner.loop.epoch == 2
 
