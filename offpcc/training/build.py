@@ -696,7 +696,7 @@ def _algorithm_online(
         return before
     with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"):
         algorithm: ActorCritic = cls(observations, actions, device=spec.device, seed=spec.seed)
-    if algorithm.n_step != before.n_step:
+    if algorithm.has_critics and before.has_critics and algorithm.n_step != before.n_step:
         raise UserError(
             f"{cls.__name__}.n_step is {algorithm.n_step}, but that of {type(before).__name__} is {before.n_step}; "
             f"give both the same"

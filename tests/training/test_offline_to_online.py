@@ -255,6 +255,11 @@ def test_a_copy_of_actions_does_not_improve_online(pendulum_file, recwarn):
     assert not any("does not improve" in str(one.message) for one in recwarn)
 
 
+def test_a_copy_of_actions_takes_over_from_an_agent_with_longer_targets(pendulum_file):
+    online = learner("td3_bc", pendulum_file, "OfflineToOnline.algorithm='bc'", "ActorCritic.n_step=3").online
+    assert type(online.algorithm).__name__ == "BC" and online.algorithm.n_step == 1
+
+
 class Watch(Callback):
     """Keeps what the run had at each round of updates."""
 
@@ -634,7 +639,7 @@ def test_a_run_goes_on_as_rlpd_with_half_of_each_batch_recorded_and_resumes_exac
         ("cql", "sack", (), "there is no algorithm 'sack'"),
         ("iql", "rlpd", (), "RLPD cannot go on from IQL: actor has log_std, which is not known here"),
         ("cql", "rsac", (), "RecurrentSAC has a memory, and CQL has none; choose both"),
-        ("bc", "sac", (), "BC has no critics; leave OfflineToOnline.algorithm out"),
+        ("bc", "sac", ("ActorCritic.n_step=3",), "BC has no critics; leave OfflineToOnline.algorithm out"),
     ],
 )  # fmt: skip
 def test_other_networks_are_refused_in_one_message(algo, other, bindings, words, online, tmp_path):
