@@ -185,7 +185,7 @@ def _rule(hint: Any) -> Rule | None:
 def without_rules(parameter: inspect.Parameter) -> inspect.Parameter:
     """Return a parameter whose annotation has no rules: `help` would write them as objects of Python."""
     hint = parameter.annotation
-    options = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    options = get_args(hint) if get_origin(hint) is Union else (hint,)
     plain = [getattr(option, "__origin__", option) if get_origin(option) is Annotated else option for option in options]
     return parameter.replace(annotation=Union[tuple(plain)] if len(plain) > 1 else plain[0])  # noqa: UP007
 

@@ -3,6 +3,8 @@
 import functools
 import inspect
 import sys
+from collections.abc import Callable
+from types import NoneType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +55,7 @@ from offpcc.config.validation import (
     either,
     one_of,
     rules_of,
+    without_rules,
 )
 from offpcc.data import (
     PrioritizedRecurrentReplayBuffer,
@@ -509,3 +512,17 @@ def test_the_first_fault_is_named_and_what_is_not_given_is_not_checked():
     check_arguments("Own", rules_of(Own), {"size": 3, "unheard": None})
     with pytest.raises(UserError, match=r"^Own\.share is 'a'; it has to be a number from 0 to 1$"):
         check_arguments("Own", rules_of(Own), {"size": 0, "share": "a"})
+
+
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        (Fraction | None, float | None),
+        (Fraction, float),
+        (Fraction | str, float | str),
+        *((hint, hint) for hint in (Callable[[int], None], dict[str, NoneType], tuple[int, None], "int | None", None)),
+    ],
+)
+def test_only_rules_are_left_out_of_shown_annotations(hint, shown):
+    parameter = inspect.Parameter("given", inspect.Parameter.KEYWORD_ONLY, annotation=hint)
+    assert without_rules(parameter).annotation == shown
