@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium import spaces
@@ -65,23 +65,22 @@ _TRAINING: set[int] = set()  # ids of the learners that train; no attribute, bec
 CHECKPOINT_FORMAT = 10  # of the states of a run's parts, in checkpoints and in the files of `Experiment.save`
 
 
-def _one_at_a_time(
-    train: Callable[Concatenate[Experiment, Given], Result],
-) -> Callable[Concatenate[Experiment, Given], Result]:
+def _one_at_a_time(train: Callable[Given, Result]) -> Callable[Given, Result]:
     """Return `train`, which refuses a learner that trains already, before anything of it changes."""
 
     @functools.wraps(train)
-    def called(self: Experiment, *args: Given.args, **kwargs: Given.kwargs) -> Result:
-        if id(self) in _TRAINING:
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        learner = id(args[0])
+        if learner in _TRAINING:
             raise UserError(
                 "this learner trains already, in another thread or in the call whose callback this is; wait for its "
                 "end, or build another learner"
             )
-        _TRAINING.add(id(self))
+        _TRAINING.add(learner)
         try:
-            return train(self, *args, **kwargs)
+            return train(*args, **kwargs)
         finally:
-            _TRAINING.discard(id(self))
+            _TRAINING.discard(learner)
 
     return called
 
