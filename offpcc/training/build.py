@@ -58,7 +58,7 @@ from offpcc.training.models.imagination import Imagination, imagined_capacity, s
 from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import AnyAlgorithm, OnlinePhase, check_take_over, other_values, value_settings
 from offpcc.training.remote import RemoteInteraction
-from offpcc.training.run_fns import columns_of, lacks_td_errors
+from offpcc.training.run_fns import columns_of, no_td_errors
 from offpcc.training.spec import (
     Arguments,
     Callbacks,
@@ -801,7 +801,7 @@ def build_buffer(
     if isinstance(algorithm, ActorCritic) and algorithm.execution.compile:
         buffer.gives_few_shapes = True
     if isinstance(buffer, Prioritized) and not getattr(algorithm, "has_critics", True):
-        raise lacks_td_errors(buffer, algorithm)
+        raise no_td_errors(buffer, algorithm)
     if warning := check_context_length(algorithm, buffer):
         warn_of_data(warning)
     return buffer

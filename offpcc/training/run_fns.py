@@ -242,13 +242,13 @@ def update_priorities(algorithm: Algorithm, buffer: Buffer, batch: Batch, stats:
     """
     td_error = stats.pop(TD_ERROR, None)  # not a number, but one for each step
     if td_error is None:
-        raise lacks_td_errors(buffer, algorithm)
+        raise no_td_errors(buffer, algorithm)
     skipped = stats.get(SKIPPED)
     if skipped is None or skipped.device.type != "cpu" or not skipped:  # a GPU is not waited for
         buffer.update_priorities(batch, td_error)
 
 
-def lacks_td_errors(buffer: Buffer, algorithm: Algorithm) -> UserError:
+def no_td_errors(buffer: Buffer, algorithm: Algorithm) -> UserError:
     """Return the error for a prioritised buffer whose algorithm gives no TD errors."""
     return UserError(
         f"{type(buffer).__name__} draws by TD errors, but an update of {type(algorithm).__name__} gives none; "
