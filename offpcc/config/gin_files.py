@@ -42,7 +42,7 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
                 return file
     known = {str(file.relative_to(CONFIGS.parent)): file.stem for file in CONFIGS.rglob("*.gin")}
     own = path.parent if path.parent.is_dir() else Path()
-    known |= {str(file): file.stem for file in own.glob("*.gin")}
+    known |= {str(file): file.stem for file in own.glob("*.gin") if file.is_file()}
     wanted = path.stem if path.suffix == ".gin" else path.name
     stems = [wanted] if wanted in known.values() else similar(wanted, sorted(known.values()))
     near = sorted(name for name, stem in known.items() if stem in stems)[:3]

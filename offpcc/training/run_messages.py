@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -140,6 +141,7 @@ def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
     if needed := buffer.planned_file_bytes(num_steps, longest):
         folder = folder_for_frames()
         try:
+            tempfile.TemporaryFile(dir=folder).close()
             free = shutil.disk_usage(folder).free
         except OSError as error:
             raise UserError(

@@ -63,8 +63,11 @@ def test_images_that_take_more_disk_than_is_free_are_refused_at_the_start(algo, 
     assert asked == [folder_for_frames()] * (2 if needed else 0)
 
 
-def test_a_missing_folder_for_images_is_one_message(launch, monkeypatch, tmp_path):
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_missing_folder_for_images_is_one_message(launch, monkeypatch, tmp_path, is_file):
     missing = tmp_path / "missing"
+    if is_file:
+        missing.touch()
     monkeypatch.setenv("TMPDIR", str(missing))
     command = ("--env", "TinyBreakout-v0", "--import", "tiny_atari", "--algo", "cdqn", "--gin", "train.num_epochs=1")
     code, _, err = launch(*command, "ReplayBuffer.capacity=500", "ReplayBuffer.memory_limit=7056")

@@ -58,9 +58,10 @@ def test_a_missing_config_names_the_near_ones(tmp_path, monkeypatch):
     assert "it is not in" not in refused(f"{tmp_path}/xyz.gin")
     file = write(tmp_path / "lab" / "mine.gin", "\ninclude 'xyz.gin'")
     assert f"{file}:2: there is no config 'xyz.gin'; it is not in {file.parent} or {Path.cwd()}, so" in refused(file)
-    (tmp_path / "qqq").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert "(this path is a folder, a device or a broken link); offpcc's configs are below" in refused("qqq")
+    for name in ("qqq", "qqq.gin"):
+        (tmp_path / name).mkdir()
+        assert "(this path is a folder, a device or a broken link); offpcc's configs are below" in refused(name)
     (tmp_path / "swimmer_long.gin").touch()
     assert f"did you mean {tmp_path}/swimmer_long.gin?" in refused(f"{tmp_path}/swimmer_lnog.gin")
 

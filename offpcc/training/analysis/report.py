@@ -365,7 +365,8 @@ def make_report(
         entries += [_entry(scope, name, members, others, thresholds) for name, members in of_names.items()]
     few = [f"{one.name} in {one.task} ({len(one.scores)})" for one in found if len(one.scores) < FEW]
     if few:
-        warnings.append(f"fewer than {FEW} seeds, so the intervals are too narrow: {cut(few, ', ')}")
+        missing = " (one seed has none)" if any(len(one.scores) == 1 for one in found) else ""
+        warnings.append(f"fewer than {FEW} seeds, so the intervals are too narrow{missing}: {cut(few, ', ')}")
     for task in tasks:
         ends = {runs.name: runs.steps[-1] for runs in found if runs.task == task}
         if len(set(ends.values())) > 1:

@@ -327,6 +327,10 @@ def test_few_seeds_and_several_units_are_told(results):
     report = offpcc.report(results)
     assert any("fewer than 5 seeds" in text and "sac in a-v0 (4)" in text for text in report["warnings"])
     assert any("nothing is aggregated over tasks" in text for text in report["warnings"])
+    assert not any("one seed has none" in text for text in report["warnings"])
+    for run_id in range(2, 5):
+        shutil.rmtree(results / "a-v0" / "sac" / str(run_id))
+    assert any("too narrow (one seed has none): sac in a-v0 (1)" in text for text in offpcc.report(results)["warnings"])
     assert {row["task"] for row in report["rows"]} == {*TASKS}
 
 
