@@ -405,42 +405,16 @@ class Dataset:
             is_end = terminations | truncations
         is_whole = is_end[last.stops - 1]
         is_whole[num_whole:] &= num_whole is None
-        notices = [*last.notices, *([] if space is None else choice_notices(space, integers, observations))]
-        if unread:
-            notices.insert(0, Notice("remark", unread))
-        if rounded:
-            told = ", ".join(f"number {index} ({number:,} and {left:,})" for index, number, left in rounded[:3])
-            text = (
-                f"observations become float32, and some numbers then have fewer different values: {told}; subtract a "
-                f"constant from them, such as the first time, or drop them"
-            )
-            notices.append(Notice("rounded", text))
-        few = observations[:: max(num_steps // FEW, 1)]
-        if few.ndim == 4 and few.dtype.kind == "f" and is_image(few.shape[1:]) and _are_pixels(few):
-            raise SpoiledData(
-                f"{name}: observations are images of whole numbers up to {few.max():.0f}, but of type {of_type}, and "
-                f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8); or, if "
-                f"they are no pixels, flatten them"
-            )
-        if few.ndim == 4 and few.dtype.kind == "f" and few.max(initial=0.0) > MOST_OF_A_FLOAT_IMAGE:
-            text = (
-                f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as "
-                f"they are; give uint8, which networks divide by 255, or divide the values yourself"
-            )
-            notices.append(Notice("remark", text))
-        if flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes)):
-            text = "an episode that a time limit ended is joined to the next one, unless max_episode_steps is given"
-            if limit:
-                text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
-            kind = "time limit" if limit else "no time limits"
-            notices.insert(0, Notice(kind, f"there are no truncations (timeouts): {text}"))
-        if are_copies:
-            text = (
-                f"all {num_cut:,} truncations are terminations, too: agents treat them as terminations, so no value is "
-                f"bootstrapped there; if time limits cut these episodes, set their terminations to False, as by "
-                f"dones & ~timeouts"
-            )
-            notices.append(Notice("both ends", text))
+        is_joined = flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes))
+        notices = [
+            *(_notices_on_limits(limit) if is_joined else []),
+            *([Notice("remark", unread)] if unread else []),
+            *last.notices,
+            *([] if space is None else choice_notices(space, integers, observations)),
+            *_notices_on_rounding(rounded),
+            *_notices_on_images(observations[:: max(num_steps // FEW, 1)], of_type, name),
+            *(_notices_on_copies(num_cut) if are_copies else []),
+        ]
         if len(observations) == (~last.is_transition).sum():
             raise SpoiledData(
                 f"{name}: every episode is cut after one step, and the next observations of these steps are unknown; "
@@ -886,6 +860,60 @@ class _Episode(NamedTuple):
     terminated: bool
     space: PackedDict | None
     integers: list[str]  # see `DictColumn`
+
+
+def _notices_on_limits(limit: int | None) -> list[Notice]:
+    """Return the notice on data without truncations, whose episodes may be joined."""
+    text = "an episode that a time limit ended is joined to the next one, unless max_episode_steps is given"
+    if limit:
+        text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
+    kind = "time limit" if limit else "no time limits"
+    return [Notice(kind, f"there are no truncations (timeouts): {text}")]
+
+
+def _notices_on_copies(number: int) -> list[Notice]:
+    """Return the notice on data in which all of this number of truncations are terminations."""
+    text = (
+        f"all {number:,} truncations are terminations, too: agents treat them as terminations, so no value is "
+        f"bootstrapped there; if time limits cut these episodes, set their terminations to False, as by "
+        f"dones & ~timeouts"
+    )
+    return [Notice("both ends", text)]
+
+
+def _notices_on_rounding(rounded: Sequence[tuple[int, int, int]]) -> list[Notice]:
+    """Return the notice on what `rounded_columns` found."""
+    if not rounded:
+        return []
+    told = ", ".join(f"number {index} ({number:,} and {left:,})" for index, number, left in rounded[:3])
+    text = (
+        f"observations become float32, and some numbers then have fewer different values: {told}; subtract a "
+        f"constant from them, such as the first time, or drop them"
+    )
+    return [Notice("rounded", text)]
+
+
+def _notices_on_images(few: Array, of_type: np.dtype[Any], name: str) -> list[Notice]:
+    """Return the notice on images of floats, of which `few` are a part; they were of another type in the recording.
+
+    Raises:
+        SpoiledData: they are pixels, but not of uint8.
+    """
+    if few.ndim != 4 or few.dtype.kind != "f":
+        return []
+    if is_image(few.shape[1:]) and _are_pixels(few):
+        raise SpoiledData(
+            f"{name}: observations are images of whole numbers up to {few.max():.0f}, but of type {of_type}, and "
+            f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8); or, if "
+            f"they are no pixels, flatten them"
+        )
+    if few.max(initial=0.0) <= MOST_OF_A_FLOAT_IMAGE:
+        return []
+    text = (
+        f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as "
+        f"they are; give uint8, which networks divide by 255, or divide the values yourself"
+    )
+    return [Notice("remark", text)]
 
 
 def _are_pixels(images: Array) -> bool:
