@@ -531,6 +531,7 @@ bench-checkpoints: $(VENV)/installed
 
 bench-large: $(VENV)/installed
 	$(RUN) -m benchmarks.large buffer $(OPTIONS)
+	$(RUN) -m benchmarks.large frames --steps 1_000_000 --memory_limit 500_000_000 $(OPTIONS)
 	$(RUN) -m benchmarks.large data $(OPTIONS)
 	$(RUN) -m benchmarks.large runs $(OPTIONS)
 

@@ -1,11 +1,13 @@
 """Large buffers, large recordings, and several runs at a time.
 
 python -m benchmarks.large buffer --steps 10_000_000
+python -m benchmarks.large frames --steps 1_000_000 --memory_limit 500_000_000
 python -m benchmarks.large data --gigabytes 5
 python -m benchmarks.large runs --numbers 1 2 4
 
 ``buffer`` fills a replay buffer with transitions of Hopper's size and prints its bytes and the time to sample 256 of
-them. ``data`` writes a file of images of 3 x 84 x 84 and one of vectors of Hopper's size, and reads each in a process
+them. ``frames`` does so with stacks of four frames of random bytes, most of them in a file, and samples 32. ``data``
+writes a file of images of 3 x 84 x 84 and one of vectors of Hopper's size, and reads each in a process
 of its own, whose memory it prints. ``runs`` updates SAC in N processes at a time, with one thread each.
 """
 
@@ -19,12 +21,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from benchmarks.cases import CASES
 from benchmarks.checkpoints import ACTIONS, OBSERVATIONS, play
@@ -37,21 +41,40 @@ from offpcc.data.offline import read
 from offpcc.utils.system import keep_freed_memory
 
 FRAME, VECTOR, ACTION_DIM = (3, 84, 84), (11,), 3
+STACKED = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 EPISODE_LENGTH = 1_000
+SAMPLES = 1_000  # of a measurement
+Push = Callable[[ReplayBuffer, int, np.random.Generator], None]
 ROWS = 10_000  # of a file that are written at a time
 
 
-def measure_buffer(num_steps: int, rounds: int) -> None:
+def measure_buffer(buffer: ReplayBuffer, push: Push, num_steps: int, rounds: int) -> None:
     """Fill a buffer; print the growth of the process and the time of a sample at every tenfold number of steps."""
-    print("transitions   bytes per transition   us to sample 256, median of the rounds")
+    print(f"transitions   bytes per transition   us to sample {buffer.batch_size}, median of the rounds")
     generator, filled, before = np.random.default_rng(1), 0, resident()
-    buffer = ReplayBuffer(OBSERVATIONS, ACTIONS, capacity=num_steps + num_steps // EPISODE_LENGTH + 1, batch_size=256)
     while filled < num_steps:
-        wanted = min(num_steps, 10 * filled or 100_000)
-        play(buffer, wanted - filled, generator)
+        wanted = min(num_steps, 10 * filled or num_steps // 100 or num_steps)
+        push(buffer, wanted - filled, generator)
         filled = wanted
-        taken = [_seconds(lambda: [buffer.sample() for _ in range(1_000)]) * 1e3 for _ in range(rounds)]
-        print(f"{filled:11,}   {(resident() - before) / filled:20.1f}   {statistics.median(taken):.1f}", flush=True)
+        num_bytes = (resident() - before) / filled
+        taken = [_seconds(partial(sample_often, buffer)) * 1e6 / SAMPLES for _ in range(rounds)]
+        print(f"{filled:11,}   {num_bytes:20.1f}   {statistics.median(taken):.1f}", flush=True)
+
+
+def sample_often(buffer: ReplayBuffer) -> None:
+    """Sample without keeping the batches."""
+    for _ in range(SAMPLES):
+        buffer.sample()
+
+
+def push_frames(buffer: ReplayBuffer, num_steps: int, generator: np.random.Generator) -> None:
+    """Push episodes of stacks of random frames."""
+    for start in range(0, num_steps, EPISODE_LENGTH):
+        length = min(EPISODE_LENGTH, num_steps - start)
+        frames = generator.integers(0, 256, (length + STACKED.shape[0], *STACKED.shape[1:]), np.uint8)
+        for t in range(length):
+            now, after = frames[t : t + STACKED.shape[0]], frames[t + 1 : t + 1 + STACKED.shape[0]]
+            buffer.push(now, np.ones(ACTION_DIM), 0.0, after, terminated=False, truncated=t == length - 1)
 
 
 def measure_data(gigabytes: float, memory_limit: int, folder: Path | None) -> None:
@@ -163,10 +186,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["buffer", "data", "runs"])
+    parser.add_argument("part", choices=["buffer", "frames", "data", "runs"])
     parser.add_argument("--steps", type=positive, default=10_000_000, help="transitions in the buffer")
     parser.add_argument("--gigabytes", type=above_zero, default=5.0, help="size of each file")
-    parser.add_argument("--memory_limit", type=positive, default=1_000_000_000, help="bytes of images in memory")
+    parser.add_argument(
+        "--memory_limit", type=positive, default=1_000_000_000, help="bytes of images in memory (frames, data)"
+    )
     parser.add_argument("--folder", type=Path, help="where the files are written; they are deleted afterwards")
     parser.add_argument("--numbers", type=positive, nargs="+", default=[1, 2, 4], help="runs at a time")
     parser.add_argument("--seconds", type=above_zero, default=10.0, help="of each measurement of runs")
@@ -174,8 +199,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     print(in_words(machine()))
-    if options.part == "buffer":
-        measure_buffer(options.steps, options.rounds)
+    if options.part in ("buffer", "frames"):
+        is_vector, rows = options.part == "buffer", options.steps + (options.steps // EPISODE_LENGTH + 1) * 4
+        limits: dict[str, Any] = {} if is_vector else {"frame_stack": 4, "memory_limit": options.memory_limit}
+        seen, size = (OBSERVATIONS, 256) if is_vector else (STACKED, 32)
+        buffer = ReplayBuffer(seen, ACTIONS, capacity=rows, batch_size=size, **limits)
+        measure_buffer(buffer, play if is_vector else push_frames, options.steps, options.rounds)
     elif options.part == "data":
         measure_data(options.gigabytes, options.memory_limit, options.folder)
     else:

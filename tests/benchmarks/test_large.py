@@ -10,12 +10,16 @@ import pytest
 from benchmarks import large
 
 
-def test_a_buffer_is_filled_and_sampled():
+@pytest.mark.parametrize(("part", "num_steps"), [("buffer", 200_000), ("frames", 10_000)])
+def test_a_buffer_is_filled_and_sampled(part, num_steps):
     """In a process of its own: one that has freed memory before fills the buffer from that, and does not grow."""
-    command = [sys.executable, "-m", "benchmarks.large", "buffer", "--steps", "200_000", "--rounds", "1"]
+    command = [sys.executable, "-m", "benchmarks.large", part, "--steps", str(num_steps), "--rounds", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     steps, size, sampled = done.stdout.splitlines()[-1].split()
-    assert steps == "200,000" and float(size) > 0 and float(sampled) > 0
+    assert steps == f"{num_steps:,}" and float(size) > 0 and float(sampled) > 0
+    limited = subprocess.run([*command, "--memory_limit", "1_000_000"], capture_output=True, text=True, check=True)
+    in_memory = float(limited.stdout.splitlines()[-1].split()[1])
+    assert (in_memory < float(size) - 5_000) == (part == "frames"), "frames beyond the limit are in a file"
 
 
 @pytest.mark.slow
