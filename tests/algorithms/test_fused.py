@@ -506,6 +506,7 @@ CHANGES = [
     other_minimize,
 ]
 CHANGES += [other_weight, other_optimizer, other_class_of_layer]
+CHANGES += [lambda agent: setattr(agent, "policy_delay", 2), lambda agent: setattr(agent, "target_subset", 1)]
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -31,7 +31,7 @@ def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
     of objects that it reads. Therefore it reads only sizes of dictionaries, ids and types of layers, weights and
     optimizers, and addresses and flags of weights. The lists of these objects are built once.
     """
-    own, replaced = vars(agent), agent.fused_update.replaced_methods
+    own, replaced, needed = vars(agent), agent.fused_update.replaced_methods, agent.fused_update.needed
     parts = {name: part for name, part in own.items() if isinstance(part, nn.Module | Optimizer)}
     layers = [layer for part in parts.values() if isinstance(part, nn.Module) for layer in part.modules()]
     weights = [weight for part in agent.networks() for weight in part.parameters()]
@@ -47,6 +47,7 @@ def fingerprint_of(agent: Any) -> Callable[[], tuple[object, ...]]:
             len(kept),
             [*map(id, map(own.get, parts))],
             own.keys().isdisjoint(replaced),
+            [*map(own.get, needed)],
             [*map(type, typed)],
             [*map(len, sized)],
             [*map(id, chain.from_iterable(map(dict.values, contents)))],
