@@ -110,12 +110,25 @@ class BufferBase:
         if not len(self):
             raise ValueError(self.empty)
         self.drawn = self.draw()
+        if not self.draw.__module__.startswith("offpcc."):
+            self._check_drawn()
         batch, weights = self.batch_of(self.drawn), self.importance_weights(self.drawn)
         if self.num_choices:
             batch = self._one_hot(batch)
         if weights is None:
             return batch
         return batch._replace(weights=self.tensor(weights.astype(np.float32)[:, None, None]))
+
+    def _check_drawn(self) -> None:
+        """Raise if a `draw` of the user's returned a place without an item, whose batch would be of something else."""
+        places = np.asarray(self.drawn)
+        places = places if places.ndim == 1 else places[:, 0]
+        if (is_empty := self.shares(places) == 0.0).any():
+            name, item = type(self).__name__, "finished episode" if self.holds_episodes else "transition"
+            raise UserError(
+                f"{name}.draw returned the place {places[is_empty][0]}, which has no {item}; draw only places whose "
+                f"self.shares(places) is above 0, or choose among those of super().draw()"
+            )
 
     def _one_hot(self, batch: Batch) -> Batch:
         """Return the batch with one-hot actions in place of stored ones."""

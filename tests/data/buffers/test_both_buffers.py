@@ -31,6 +31,22 @@ def test_an_environment_that_there_is_not_is_refused(buffer_class, num_envs, env
     assert len(buffer) == 0
 
 
+def test_an_own_draw_of_a_place_without_an_item_is_refused(buffer_class):
+    class Own(buffer_class):
+        def draw(self):
+            return np.array(places)
+
+    buffer = made(Own)
+    for pushed in pushes((1, "truncated"), (2, "truncated")):
+        buffer.push(*pushed)
+    places = [0, 0]
+    assert len(buffer.sample().rewards) == 2
+    for empty in (np.flatnonzero(buffer.shares(np.arange(50)) == 0)[0], 49):
+        places = [0, empty]
+        with pytest.raises(UserError, match=rf"Own.draw returned the place {empty}, which has no .*super\(\).draw\(\)"):
+            buffer.sample()
+
+
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_step_says_whether_it_begins_an_episode(buffer_class, is_first):
     """Not the observation: an abandoned episode may be followed by one that begins where it stood."""
