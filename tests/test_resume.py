@@ -15,9 +15,9 @@ import offpcc
 from offpcc.algorithms import ALGORITHMS, BCQ
 from offpcc.algorithms.variants import TABLE
 from offpcc.config import loading
-from offpcc.core import Step
+from offpcc.core import Batch, Step
 from offpcc.envs.vector.local import LocalEnvironments
-from offpcc.networks import Encoder
+from offpcc.networks import Cell, Encoder
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
@@ -450,12 +450,47 @@ def test_generators_that_are_everybodys_go_on_too(tmp_path):
     assert_same(read_checkpoint(whole.checkpoint), read_checkpoint(parts.checkpoint))
 
 
-def test_dropout_is_for_learning_only():
-    loading.load_gin_config(None, ["SAC.encoder=@Dropping"])
-    learner = build("pendulum-p-v0", "sac")
+@offpcc.configurable
+class DroppingByFunction(Dropping):
+    """The same without a layer of dropout."""
+
+    def forward(self, inputs, state=None):
+        return torch.nn.functional.dropout(self.net[0](inputs.observation), 0.5, self.training), None
+
+
+@offpcc.configurable
+class DroppingGRU(Cell):
+    """A user's cell with PyTorch's dropout between layers."""
+
+    def __init__(self, num_in, hidden_dim, num_layers):
+        super().__init__()
+        self.dim = hidden_dim
+        self.gru = torch.nn.GRU(num_in, hidden_dim, num_layers, batch_first=True, dropout=0.5)
+
+    def forward(self, x, state=None):
+        h, last = self.gru(x, None if state is None else state.transpose(0, 1).contiguous())
+        return h, last.transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        ["SAC.encoder=@Dropping"],
+        ["SAC.encoder=@DroppingByFunction"],
+        ["SAC.encoder=@Recurrent", "Recurrent.cell=@DroppingGRU"],
+    ],
+)
+def test_dropout_is_for_learning_only(bindings):
+    loading.load_gin_config(None, bindings)
+    algorithm = build("pendulum-p-v0", "sac").algorithm
     step = Step(np.ones((1, 2), np.float32), np.zeros((1, 1)), np.zeros((1, 1)), np.ones(1))
-    actions = {float(learner.algorithm.act(step, deterministic=True)[0][0, 0]) for _ in range(5)}
+    actions = {float(algorithm.act(step, deterministic=True)[0][0, 0]) for _ in range(5)}
     assert len(actions) == 1
+    batch = Batch(*(torch.ones(2, *size) for size in ((4, 2), (3, 1), (3, 1), (3, 1), (4, 1), (3, 1), (1,), (1,))))
+    algorithm.prepare(batch)
+    assert not torch.equal(*(algorithm.summarize(batch).q for _ in range(2))), "updates have dropout"
+    algorithm.act(step)
+    assert torch.equal(*(algorithm.summarize(batch).q for _ in range(2)))
 
 
 class Forgetful(gymnasium.Env):

@@ -46,7 +46,7 @@ from offpcc.networks.noise import Noise
 from offpcc.networks.sequences import is_empty, reads_previous
 from offpcc.networks.testing import check_own_encoders, check_own_heads
 from offpcc.utils.errors import UserError
-from offpcc.utils.rng import forked_torch_generators
+from offpcc.utils.rng import seeded_torch
 from offpcc.utils.spaces import MOST_CHOICES, OneHot, action_size, observed_shape
 from offpcc.utils.torch_private import TRAIN_MODE_LAYERS
 
@@ -133,6 +133,12 @@ def is_own(cls: type, *methods: str) -> bool:
     """Check whether one of these methods of a class is the user's."""
     found = (getattr(cls, name, None) for name in methods)
     return any(method is not None and not method.__module__.startswith("offpcc.") for method in found)
+
+
+def has_modes(layer: nn.Module) -> bool:
+    """Check whether a layer may compute something else in train mode: dropout, batch norm, or a class of the user's."""
+    is_of_user = not type(layer).__module__.startswith(("offpcc.", "torch.nn.modules."))
+    return is_of_user or isinstance(layer, TRAIN_MODE_LAYERS) or bool(getattr(layer, "dropout", 0.0))  # of nn.GRU
 
 
 def check_actions(
@@ -313,13 +319,10 @@ class Construction:
         self.lr, self.max_grad_norm, self.weight_decay, self.adam_eps = lr, max_grad_norm, weight_decay, adam_eps
         self.target_subset = self.default_target_subset if target_subset is None else target_subset
         self.actor_q = self.default_actor_q if actor_q is None else actor_q
-        with forked_torch_generators():
-            torch.manual_seed(seed)
+        with seeded_torch(seed):
             self._build_networks(networks)
         # Dropout and batch norm: train mode in updates, eval mode in `act`.
-        self._train_mode_layers = [
-            m for part in self.networks() for m in part.modules() if isinstance(m, TRAIN_MODE_LAYERS)
-        ]
+        self._train_mode_layers = [m for part in self.networks() for m in part.modules() if has_modes(m)]
         for module in self._train_mode_layers:
             if isinstance(module, Dropout):
                 module.noise = self.noise
@@ -415,7 +418,8 @@ class Construction:
         self.state_normalization = new((self.num_states,)).to(self.device) if is_wanted and self.num_states else None
         normalizations = [part for part in (self.normalization, self.state_normalization) if part is not None]
         statistics = [statistic for part in normalizations for statistic in part.buffers()]
-        statistics += [statistic for module in self._train_mode_layers for statistic in module.buffers()]
+        for module in self._train_mode_layers:
+            statistics += module.buffers() if isinstance(module, TRAIN_MODE_LAYERS) else ()
         if self.has_critics:
             statistics += self._targets.target_buffers
         self.nonfinite_guard.statistics = statistics
@@ -511,7 +515,9 @@ class Construction:
             "shifts images": self.augmentation is not None,
             "applies clip_rewards": self.clip_rewards,
             "puts zeros into padding": not batch.complete,
-            "sets dropout and batch norm to train mode": len(self._train_mode_layers) > 0,
+            "sets dropout and batch norm to train mode": any(
+                isinstance(m, TRAIN_MODE_LAYERS) or getattr(m, "dropout", 0.0) for m in self._train_mode_layers
+            ),
         }
         missed = [change for change, is_made in changes.items() if is_made]
         if missed and not is_own(type(self), "prepare"):

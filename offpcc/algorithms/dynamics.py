@@ -16,7 +16,7 @@ from offpcc.config.validation import Flag, NonnegativeNumber, NumParts, Size, Si
 from offpcc.envs.termination import TerminationRule, find_rule
 from offpcc.networks.gaussian_ensemble import ACTIVATIONS, GaussianEnsemble, Prediction
 from offpcc.utils.errors import UserError
-from offpcc.utils.rng import forked_torch_generators
+from offpcc.utils.rng import seeded_torch
 
 AUTO, KNOWN, LEARNED, NEVER = "auto", "known", "learned", "never"
 Activation = Annotated[str, one_of(tuple(ACTIVATIONS))]
@@ -115,8 +115,7 @@ class DynamicsModel(nn.Module):
         self.termination = termination
         num_in = history * (observation_dim + action_dim)
         options: dict[str, Any] = {"activation": activation, "layer_norm": layer_norm, "learned_bounds": learned_bounds}
-        with forked_torch_generators():
-            torch.manual_seed(seed)
+        with seeded_torch(seed):
             self.dynamics = GaussianEnsemble(
                 num_members,
                 num_in,

@@ -15,7 +15,7 @@ from offpcc.utils import signals
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, STYLE, new_figure, save_figure
 from offpcc.utils.files import replacing, writing_to
-from offpcc.utils.rng import forked_torch_generators
+from offpcc.utils.rng import seeded_torch
 from offpcc.utils.video import video
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class ToyModel:
         sides += [(-0.25, 0.25, NUM_BETWEEN)] if between else []
         self.x = np.concatenate([self.generator.uniform(*side) for side in sides])
         self.y = np.sin(self.x) + noise_of(self.x) * self.generator.standard_normal(len(self.x))
-        with forked_torch_generators():
-            torch.manual_seed(seed)
+        with seeded_torch(seed):
             self.net = GaussianEnsemble(num_members, 1, 1, hidden_dims, activation="silu")
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr, fused=True)
         self.data = torch.from_numpy(np.stack([self.x, self.y], 1).astype(np.float32))

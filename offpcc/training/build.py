@@ -72,7 +72,7 @@ from offpcc.training.spec import (
 )
 from offpcc.utils.errors import UserError, first_line, for_python, format_error, print_to_stderr, warn_of_data
 from offpcc.utils.paths import PACKAGE
-from offpcc.utils.rng import derived_seed
+from offpcc.utils.rng import derived_seed, seeded_torch
 from offpcc.utils.spaces import MAKE_IMAGE, images_read_as_vectors, observed_shape
 from offpcc.utils.system import is_shortage
 
@@ -378,9 +378,14 @@ def _build_algorithm(spec: RunSpec, task: _Task, data: OfflineDataset | None) ->
         named = spec.env or (data.name if data else "the data")
         shape = observed_shape(task.observations)
         check_actions(algorithm_class, task.actions, named, are_recorded=data is not None, shape=shape)
-    with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"):
+    with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"), seeded_init(spec):
         own = with_memory(algorithm_class, spec)
         return algorithm_class(task.observations, task.actions, device=spec.device, seed=spec.seed, **own)
+
+
+def seeded_init(spec: RunSpec) -> contextlib.AbstractContextManager[None]:
+    """Return a context that seeds the weights of networks which a class of the user's builds in its own `__init__`."""
+    return seeded_torch(derived_seed(spec.seed, 12))
 
 
 def _fit_data(data: OfflineDataset, algorithm: Any) -> OfflineDataset:
@@ -694,7 +699,7 @@ def _algorithm_online(
         )
     if cls is type(before):
         return before
-    with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"):
+    with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"), seeded_init(spec):
         algorithm: ActorCritic = cls(observations, actions, device=spec.device, seed=spec.seed)
     if algorithm.has_critics and before.has_critics and algorithm.n_step != before.n_step:
         raise UserError(

@@ -73,6 +73,16 @@ def forked_torch_generators(devices: Sequence[Any] = ()) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def seeded_torch(seed: int) -> Iterator[None]:
+    """Seed torch's global generators, from which initial weights are drawn, and restore them at the end."""
+    import torch
+
+    with forked_torch_generators():
+        torch.manual_seed(seed)
+        yield
+
+
 class SharedState:
     """State of the process that blocks of code change. It is restored at the end, also if threads' blocks overlap.
 

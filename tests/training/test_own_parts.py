@@ -348,6 +348,22 @@ def test_an_algorithm_may_be_given_as_its_class():
         offpcc.build("pendulum-v0", Unknown)
 
 
+def test_networks_that_an_own_class_builds_after_its_parent_have_the_runs_seed():
+    @offpcc.configurable
+    class WithNet(SAC):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.net = torch.nn.Linear(3, 4)
+
+    def weights(seed):
+        torch.rand(1)  # moves the global generator
+        return offpcc.build("pendulum-v0", WithNet, seed=seed).algorithm.net.weight
+
+    state = torch.get_rng_state()
+    assert torch.equal(weights(1), weights(1)) and not torch.equal(weights(1), weights(2))
+    torch.set_rng_state(state)
+
+
 def test_a_logger_of_python_may_have_arguments(tmp_path):
     class Named(Logger):
         found = []
