@@ -175,7 +175,8 @@ def __getattr__(name: str) -> Any:
 
 def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
     from offpcc.algorithms.variants import TABLE
-    from offpcc.config.bindings import settable
+    from offpcc.config.bindings import declarations, settable
+    from offpcc.config.validation import without_rules
     from offpcc.data import Dataset
     from offpcc.networks import Recurrent
     from offpcc.training.build import build
@@ -219,22 +220,11 @@ def _constructor(short: str, entry: AlgorithmEntry) -> Constructor:
         f"gin's binding if there is one, else the default."
     )
     first, *rest = (one.replace(default=None) if one.name == "env" else one for one in taken)
-    own = {key: one for key, one in _declared(Recurrent).items() if key in of_memory}
-    own |= {key: one for key, one in _declared(cls).items() if key in known}
-    construct.__signature__ = inspect.Signature([first, *rest, *own.values()])  # type: ignore[attr-defined]
+    own = {key: one for key, one in declarations(Recurrent).items() if key in of_memory}
+    own |= {key: one for key, one in declarations(cls).items() if key in known}
+    by_name = (without_rules(one.replace(kind=one.KEYWORD_ONLY)) for one in own.values())
+    construct.__signature__ = inspect.Signature([first, *rest, *by_name])  # type: ignore[attr-defined]
     return construct
-
-
-def _declared(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the arguments of a class and its parents as keywords, by name; a child's comes first."""
-    from offpcc.config.validation import without_rules
-
-    found: dict[str, inspect.Parameter] = {}
-    for one in cls.__mro__[:-1]:
-        if "__init__" in one.__dict__:
-            for name, parameter in inspect.signature(one.__dict__["__init__"]).parameters.items():
-                found.setdefault(name, without_rules(parameter.replace(kind=parameter.KEYWORD_ONLY)))
-    return found
 
 
 def _refuse(entry: AlgorithmEntry, name: str, known: set[str]) -> None:
