@@ -24,8 +24,9 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation, run_episodes
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import CSVLogger
-from offpcc.training.metrics import Loop, columns
+from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_fns import columns_of
 from offpcc.utils.tensor_files import write_tensors
 
 SMALL = {"hidden_dims": (4,), "hidden_dim": 8, "num_layers": 1}
@@ -42,7 +43,7 @@ def train_epochs(results, algo, num_epochs, bindings=()):
     if folder.checkpoint.exists():
         assert resume(read_checkpoint(folder.checkpoint), learner) == []
     folder.path.mkdir(parents=True, exist_ok=True)
-    table = columns((*learner.algorithm.stat_names, *learner.algorithm.model_stats))
+    table = columns_of(learner.algorithm, learner.tests)
     learner.train(
         CSVLogger(folder.progress, table, learner.loop.rows),
         [Checkpoints(folder, learner, "", num_epochs)],

@@ -22,8 +22,8 @@ from offpcc.training.build import build
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.loggers import CSVLogger
-from offpcc.training.metrics import columns
 from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_fns import columns_of
 from offpcc.utils import signals
 
 # Epochs of 130 steps end in mid-episode, with updates owed and a memory under way.
@@ -62,7 +62,7 @@ def train_to(turn, results, algo, bindings, dataset=None):
             raise signals.Interrupted(signal.SIGTERM)
 
     checkpoints.on_progress = on_progress
-    table = CSVLogger(folder.progress, columns(learner.algorithm.stat_names), learner.loop.rows)
+    table = CSVLogger(folder.progress, columns_of(learner.algorithm, learner.tests), learner.loop.rows)
     try:
         learner.train(table, [checkpoints], num_test_episodes_per_epoch=1)
     except signals.Interrupted:

@@ -37,7 +37,7 @@ from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import ConsoleLogger, Logger, Loggers
 from offpcc.training.loggers.csv_logger import joined_columns
-from offpcc.training.metrics import Loop, explain_early_end
+from offpcc.training.metrics import Loop
 from offpcc.training.models.imagination import Imagination
 from offpcc.training.online import IN_ENVIRONMENT, OnlinePhase, check_begins_online, normalizes, value_settings
 from offpcc.training.run_fns import (
@@ -315,8 +315,15 @@ class Experiment:
 
     def explain_early_end(self, settings: Mapping[str, Any]) -> str:
         """Return why a run with these settings of `train` ended before its last epoch, else ""."""
+        loop, num_epochs = self.loop, self.num_epochs(settings)
+        if not loop.stopped or loop.epoch >= num_epochs:
+            return ""
         stop_return, stop_tests = settings.get("stop_return"), settings.get("stop_tests", 1)
-        return explain_early_end(self.loop, self.num_epochs(settings), stop_return, stop_tests)
+        why = "a callback set run.loop.stopped"
+        if stop_return is not None and loop.last_tests_reach(stop_return, stop_tests):
+            tests = "test" if stop_tests == 1 else f"{stop_tests:,} tests"
+            why = f"the last {tests} reached train.stop_return, which is {stop_return:g}"
+        return f"the run ended early, after epoch {loop.epoch:,} of {num_epochs:,}: {why}"
 
     @property
     def columns(self) -> list[str]:

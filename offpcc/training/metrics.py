@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -148,17 +148,6 @@ class Loop:
         self.stats.load_state_dict(state["stats"])
 
 
-def explain_early_end(loop: Loop, num_epochs: int, stop_return: float | None, stop_tests: int) -> str:
-    """Return why a run of `num_epochs` epochs ended before its last one, else ""."""
-    if not loop.stopped or loop.epoch >= num_epochs:
-        return ""
-    why = "a callback set run.loop.stopped"
-    if stop_return is not None and loop.last_tests_reach(stop_return, stop_tests):
-        tests = "test" if stop_tests == 1 else f"{stop_tests:,} tests"
-        why = f"the last {tests} reached train.stop_return, which is {stop_return:g}"
-    return f"the run ended early, after epoch {loop.epoch:,} of {num_epochs:,}: {why}"
-
-
 def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
     """Print how many updates were skipped, if any.
 
@@ -202,39 +191,6 @@ def warn_no_updates(loop: Loop, update_after: int, updates_per_step: float, has_
             + ("lower train.update_after" if loop.step <= update_after else "raise train.updates_per_step")
         )
     print_to_stderr(f"the run ended without an update, {why}")
-
-
-def columns(
-    stat_names: Iterable[str],
-    scored: bool = False,
-    dropping: bool = False,
-    goes_online: bool = False,
-    succeeds: bool = False,
-) -> list[str]:
-    """Return the columns of a run's table. All but the rate of successes are known before the run starts.
-
-    Args:
-        stat_names: names of the statistics of an update.
-        scored: whether test returns have a normalised score.
-        dropping: whether episodes may be lost.
-        goes_online: whether learning goes on in an environment. ``env_step`` is then the number of steps since the
-            switch, and empty before it.
-        succeeds: whether test episodes tell that they were a success.
-    """
-    optional = {
-        "env_step": goes_online,
-        "train/dropped_episodes": dropping,
-        "test/normalized_score": scored,
-        SUCCESS_RATE: succeeds,
-    }
-    names = [
-        *("step", "update", "epoch", "env_step"),
-        *("train/return", "train/length", "train/dropped_episodes"),
-        *("test/return", "test/return_std", "test/normalized_score", "test/length", SUCCESS_RATE),
-        *(f"update/{name}" for name in stat_names),
-        *("time/hours", "time/steps_per_second"),
-    ]
-    return [name for name in names if optional.get(name, True)]
 
 
 def summarize_episodes(

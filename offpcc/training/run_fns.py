@@ -32,7 +32,6 @@ from offpcc.training.metrics import (
     SUCCESS_RATE,
     Clock,
     Loop,
-    columns,
     report_skipped_updates,
     summarize_episodes,
     warn_no_updates,
@@ -339,14 +338,25 @@ def columns_of(
     goes_online: bool = False,
     succeeds: bool = False,
 ) -> list[str]:
-    """Return the columns of a run's table; see `columns`."""
-    return columns(
-        (*algorithm.stat_names, *getattr(algorithm, "model_stats", ())),
-        goes_online=goes_online,
-        succeeds=succeeds,
-        scored=tests is not None and tests.references is not None,
-        dropping=interaction is not None and interaction.environments.loses_episodes,
-    )
+    """Return the columns of a run's table. All but the rate of successes are known before the run starts.
+
+    If learning goes on in an environment, ``env_step`` is the number of steps since the switch, and empty before it.
+    `succeeds` is whether test episodes tell that they were a success.
+    """
+    optional = {
+        "env_step": goes_online,
+        "train/dropped_episodes": interaction is not None and interaction.environments.loses_episodes,
+        "test/normalized_score": tests is not None and tests.references is not None,
+        SUCCESS_RATE: succeeds,
+    }
+    names = [
+        *("step", "update", "epoch", "env_step"),
+        *("train/return", "train/length", "train/dropped_episodes"),
+        *("test/return", "test/return_std", "test/normalized_score", "test/length", SUCCESS_RATE),
+        *(f"update/{name}" for name in (*algorithm.stat_names, *getattr(algorithm, "model_stats", ()))),
+        *("time/hours", "time/steps_per_second"),
+    ]
+    return [name for name in names if optional.get(name, True)]
 
 
 def unused_train_parameters(

@@ -22,8 +22,8 @@ from offpcc.training.checkpoint import read_checkpoint, resume, save_checkpoint
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.metrics import AverageStats, Clock, Loop, columns
-from offpcc.training.run_fns import train
+from offpcc.training.metrics import AverageStats, Clock, Loop
+from offpcc.training.run_fns import columns_of, train
 from offpcc.training.spec import RunSpec
 from offpcc.utils.errors import UserError
 
@@ -224,8 +224,8 @@ def test_many_steps_owe_what_they_should():
 
 
 def test_a_row_has_all_columns_and_the_means_of_its_epoch():
-    _, logger, _ = run(num_steps_per_epoch=21)
-    assert [list(row) for row in logger.rows] == [columns(("loss",))] * 2
+    algorithm, logger, _ = run(num_steps_per_epoch=21)
+    assert [list(row) for row in logger.rows] == [columns_of(algorithm, None)] * 2
     first, second = logger.rows
     assert (first["step"], first["update"], first["epoch"]) == (21, 11, 1)
     assert first["train/return"] == first["train/length"] == 7.0
