@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections import deque
@@ -122,14 +123,11 @@ class _Player:
         if isinstance(self.algorithm, ValueBased) and task.epsilon is not None:  # an actor does not know all steps
             self.algorithm.fix_epsilon(task.epsilon)
         self.interaction.num_steps, self.taken = task.num_steps, []
-        while not (self.taken and (self.interaction.over[0] or self._is_stretch)):
+        most = STRETCH if self.algorithm.memoryless else math.inf
+        while not (self.taken and (self.interaction.over[0] or len(self.taken) == most)):
             with _ended_after(task.timeout):
                 self.interaction.step(task.explores_at_random)
         return Piece(*(np.stack(column) for column in zip(*self.taken, strict=True)))
-
-    @property
-    def _is_stretch(self) -> bool:
-        return self.algorithm.memoryless and len(self.taken) == STRETCH
 
     def push(self, *transition: Any, env: int = 0, is_first: bool = False) -> None:
         """See `Store.push`."""

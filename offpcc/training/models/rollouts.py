@@ -100,6 +100,8 @@ class Log:
     Attributes:
         lengths: steps of each rollout, (N,).
         alive: rollouts that have not ended, (M,) indices.
+        steps: of each step, the rollouts whose step is stored, (M,) indices, and its number in each of them; then next
+            observations, actions, rewards, terminations, and whether the next observation was moved back.
         num_stopped: number of rollouts that passed the threshold.
         uncertainty: sum over the stored steps; 0 without pessimism.
     """
@@ -110,22 +112,6 @@ class Log:
         self.steps: list[tuple[Array, ...]] = []
         self.num_stopped = 0
         self.uncertainty = 0.0
-
-    def add(
-        self,
-        active: Array,
-        next_observations: Array,
-        actions: Array,
-        rewards: Array,
-        terminations: Array,
-        bounded: Array,
-        is_stored: Array,
-    ) -> None:
-        """Add a step of the `active` rollouts, (M,) indices, of which those where `is_stored` (M,) are stored."""
-        indices = active[is_stored]
-        arrays = (array[is_stored] for array in (next_observations, actions, rewards, terminations, bounded))
-        self.steps.append((indices, self.lengths[indices], *arrays))
-        self.lengths[indices] += 1
 
     @property
     def num_bounded(self) -> int:
@@ -214,8 +200,10 @@ def play_rollouts(
             stopped = unsure > pessimism.threshold
             rewards = np.where(stopped, pessimism.end_reward, rewards - pessimism.penalty * unsure).astype(np.float32)
         is_stored = ~stopped if pessimism.ends == TRUNCATED else np.ones(len(chosen), bool)
-        bounded = found.bounded.cpu().numpy()
-        log.add(log.alive, next_observations, chosen, rewards, ended | stopped, bounded, is_stored)
+        stored, bounded = log.alive[is_stored], found.bounded.cpu().numpy()
+        arrays = next_observations, chosen, rewards, ended | stopped, bounded
+        log.steps.append((stored, log.lengths[stored], *(array[is_stored] for array in arrays)))
+        log.lengths[stored] += 1
         log.num_stopped += int(stopped.sum())
         log.uncertainty += float(unsure[is_stored].sum()) if pessimism.has_effect else 0.0
         goes_on = np.flatnonzero(~(ended | stopped))
