@@ -217,7 +217,7 @@ class RunResult:
             with loading.same_bindings():
                 loading.load_for_actor(None, run.config)
                 # Environments are made below, with the bound wrappers.
-                make_env, longest = _configured(env or run.env()), episode_options()
+                make_env, longest = configured_make(env or run.env()), episode_options()
                 actor = self.agent(device, last=last).algorithm
                 return EvaluationResult.of(evaluate_actor(actor, make_env, episodes, num_envs, seed, longest))
 
@@ -250,7 +250,7 @@ def evaluate(
         kept = KeptOpen(env)
         env, num_envs = lambda **_: kept, 1  # make.kwargs are for the constructor, which was called before
     with for_python():
-        results = evaluate_actor(_actor(agent), _configured(env), episodes, num_envs, seed, episode_options())
+        results = evaluate_actor(_actor(agent), configured_make(env), episodes, num_envs, seed, episode_options())
     return EvaluationResult.of(results)
 
 
@@ -268,7 +268,7 @@ def check(data: Dataset | str | Path, env: str | EnvFunction | None = None) -> E
     Raises:
         UserError: the data or the environment does not exist, cannot be read or is unsuitable.
     """
-    with for_python(), opened(None if env is None else _configured(env)()) as made:
+    with for_python(), opened(None if env is None else configured_make(env)()) as made:
         try:
             given = load_unchanged(data, DatasetOptions.from_gin(), memory_limit=images_in_memory())
             return examine_dataset(given, env=made)
@@ -318,7 +318,7 @@ def train_model(
     path, used = as_path(file, "file"), check_device(device, "device")
     with for_python():
         content = unfinished_model(path, resume)
-        with opened(None if env is None else _configured(env)()) as example:
+        with opened(None if env is None else configured_make(env)()) as example:
             part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}
             data = read(dataset, example, DatasetOptions.from_gin(), **part)
         settings = loading.resolve_bindings(DynamicsModel, loading.python_numbers(model or {}))
@@ -359,7 +359,7 @@ def check_model(
         raise UserError(f"check_model.model is {format_value(model)}; it has to be a model, or the file of one")
     with for_python():
         used = load_model(as_path(model, "model")) if isinstance(model, str | Path) else model
-        with opened(None if env is None else _configured(env)()) as made:
+        with opened(None if env is None else configured_make(env)()) as made:
             data = read(dataset, made, DatasetOptions.from_gin(), fraction=dataset_fraction, seed=seed)
         return model_quality(used, data.rows, data.action_range)
 
@@ -422,7 +422,7 @@ def check_memory(
         EnvironmentFault: the environment misbehaves.
     """
     with for_python():
-        return measure_memory(_actor(agent), _configured(env), episodes, seed, tolerance, episode_options())
+        return measure_memory(_actor(agent), configured_make(env), episodes, seed, tolerance, episode_options())
 
 
 @explains_calls
@@ -466,7 +466,7 @@ def evaluate_from_data(
     if gamma == 1.0:
         raise UserError("evaluate_from_data.gamma is 1; values of endless tasks need a discount below 1, such as 0.99")
     actor = _actor(agent)
-    with for_python(), opened(None if env is None else _configured(env)(shows_state=False)) as example:
+    with for_python(), opened(None if env is None else configured_make(env)(shows_state=False)) as example:
         if example is not None and shows_return_to_go(example):
             raise UserError(
                 "evaluate_from_data cannot value an agent that is asked for a return: in recorded data, ReturnToGo "
@@ -535,7 +535,7 @@ def collect(
         raise UserError("epsilon has no effect on random actions; leave it out, or give an agent")
     if epsilon is not None and deterministic:
         raise UserError("deterministic has no effect with epsilon, which already implies it; leave deterministic out")
-    make_env, longest = _configured(env), episode_options()
+    make_env, longest = configured_make(env), episode_options()
     noise = None if actor is None else actor.noise
     with for_python(), same_global_generators():
         opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor, shows_state=True)
@@ -799,9 +799,3 @@ def _actor(agent: object) -> ActorCritic:
         )
     found: ActorCritic = actor
     return found
-
-
-def _configured(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
-    check_is_env(env)
-    with loading.LOCK:
-        return configured_make(env)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from offpcc.algorithms import ActorCritic
 from offpcc.config.loading import values
 from offpcc.core import has_images
 from offpcc.data.buffers.mixed import MixedBuffer
@@ -195,34 +194,23 @@ def _describe_frames(experiment: Experiment) -> list[str]:
 
 def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
     """Return warnings about a memory that is too long, updates that will not happen, and arguments without effect."""
-    training = spec.training
+    training, algorithm, phase = spec.training, experiment.algorithm, experiment.online
     num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
     plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
+    of_updates = algorithm.updates_warning(planned_updates(*plan))
+    if phase is not None and not of_updates:
+        of_updates = phase.algorithm.updates_warning(spec.then_env_steps * phase.options.updates_per_step)
+    warn_of_parts: Callable[[Any], str] = getattr(algorithm, "parts_warning", lambda buffer: "")
     warned = (
-        check_context_length(experiment.algorithm, experiment.buffer),
+        check_context_length(algorithm, experiment.buffer),
         explain_no_updates(*plan),
-        experiment.algorithm.updates_warning(planned_updates(*plan)) or _warning_online(spec, experiment),
+        of_updates,
         explain_rare_policy_updates(spec, experiment),
-        note_without_memory(spec, experiment.algorithm),
-        _warning_of_parts(experiment),
+        note_without_memory(spec, algorithm),
+        warn_of_parts(experiment.buffer),
         *notes_on_idle(spec, experiment),
     )
     return [*filter(None, warned)]
-
-
-def _warning_of_parts(experiment: Experiment) -> str:
-    """Return a warning if an algorithm lacks the parts that its configs give it, else ""."""
-    warn: Callable[[Any], str] | None = getattr(experiment.algorithm, "parts_warning", None)
-    return "" if warn is None else warn(experiment.buffer)
-
-
-def _warning_online(spec: RunSpec, experiment: Experiment) -> str:
-    """Return a warning about the updates in the environment, after recorded data, or ""."""
-    phase = experiment.online
-    if phase is None or not isinstance(phase.algorithm, ActorCritic):
-        return ""
-    warning: str = phase.algorithm.updates_warning(spec.then_env_steps * phase.options.updates_per_step)
-    return warning
 
 
 def explain_rare_policy_updates(spec: RunSpec, experiment: Experiment) -> str:

@@ -487,8 +487,10 @@ def with_memory(algorithm: Any, spec: RunSpec) -> dict[str, Any]:
 
 def configured_make(env: str | EnvFunction) -> functools.partial[gymnasium.Env[Any, Any]]:
     """Return `make` for an environment, with gin's bindings as they are now, for a command that trains nothing."""
+    check_is_env(env)
     make_env: Callable[..., gymnasium.Env[Any, Any]] = make_environment
-    return functools.partial(make_env, env, **env_options().values(), pack_observations=True)
+    with loading.LOCK:
+        return functools.partial(make_env, env, **env_options().values(), pack_observations=True)
 
 
 def choose_device(name: str | None, threads: int = 1) -> torch.device:
