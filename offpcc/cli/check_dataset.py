@@ -27,7 +27,7 @@ from offpcc.data.offline import DatasetOptions, load_unchanged, space_of
 from offpcc.envs.guard import opened
 from offpcc.training import build  # it also registers all that gin configures, before configs are read
 from offpcc.training.loggers.console import download_bar
-from offpcc.training.spec import check_steps, configured_make
+from offpcc.training.spec import check_part, configured_make
 from offpcc.utils.errors import UserError
 from offpcc.utils.figures import COLORS, check_picture, explain_picture_errors, new_figure, save_figure
 from offpcc.utils.findings import FAULT, OK, WARNING, Finding
@@ -94,6 +94,7 @@ def check_dataset(
     """
     if output:
         check_picture(output, "--output", "returns.png")
+    check_part(dataset, dataset_fraction, dataset_steps)
     bindings = loading.load_gin_config(config, gin, modules=modules)
     console, data = Console(), None
     with opened(configured_make(env)() if env else None) as made:
@@ -104,7 +105,6 @@ def check_dataset(
             diagnosis = refused(dataset, error)
         else:
             if dataset_steps is not None:
-                check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
                 data = data.first_steps(dataset_steps)
             data = data.fraction(dataset_fraction)
             diagnosis = examine_dataset(data, env=made)

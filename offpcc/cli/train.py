@@ -19,7 +19,6 @@ from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import (
     RunSpec,
     check_goes_online,
-    check_steps,
     choose_device,
     configured_make,
     resolve_env_and_dataset,
@@ -214,12 +213,7 @@ def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
     Raises:
         UserError: an option or a binding is invalid.
     """
-    _, dataset = resolve_env_and_dataset(options.env, options.dataset)
     load_config(options, folder)
-    if dataset is None and options.dataset_fraction != 1.0:
-        raise UserError(f"--dataset_fraction {options.dataset_fraction} has no effect without a dataset; leave it out")
-    if options.dataset_steps is not None:
-        check_steps("--dataset_", dataset, options.dataset_fraction, options.dataset_steps)
     return RunSpec.make(
         options.env or None,
         options.algo,

@@ -18,7 +18,7 @@ from offpcc.training import build  # noqa: F401 (registers all that gin configur
 from offpcc.training.loggers.console import download_bar
 from offpcc.training.models.files import fit_model, unfinished_model
 from offpcc.training.models.training import ModelTraining, describe_spread, describe_terminations
-from offpcc.training.spec import check_steps, choose_device, configured_make, torch_settings
+from offpcc.training.spec import check_part, choose_device, configured_make, torch_settings
 from offpcc.utils.words import counted
 
 print_line = functools.partial(print, flush=True)
@@ -43,8 +43,7 @@ def run_train_model(
     Raises:
         UserError: an argument is invalid, the data have no vectors for observations, or the file cannot be written.
     """
-    if dataset_steps is not None:
-        check_steps("--dataset_", dataset, dataset_fraction, dataset_steps)
+    check_part(dataset, dataset_fraction, dataset_steps)
     content = unfinished_model(out, resume)
     bindings = loading.load_gin_config(config, gin, modules=modules)
     console, options = Console(), DatasetOptions.from_gin()

@@ -67,7 +67,7 @@ from offpcc.training.models.quality import Quality, model_quality
 from offpcc.training.models.training import ModelTraining
 from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.spec import Arguments, check_steps, configured_make, torch_settings
+from offpcc.training.spec import Arguments, check_part, configured_make, torch_settings
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, for_python, is_command_line, warn_of_data
 from offpcc.utils.figures import check_picture, explain_picture_errors
@@ -313,10 +313,9 @@ def train_model(
     """
     refuse_unknown("DynamicsModel", model or (), settable(DynamicsModel))
     refuse_unknown("ModelTraining", training or (), parameters(ModelTraining))
-    if dataset_steps is not None:
-        check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
     path, used = as_path(file, "file"), check_device(device, "device")
     with for_python():
+        check_part(dataset, dataset_fraction, dataset_steps)
         content = unfinished_model(path, resume)
         with opened(None if env is None else configured_make(env)()) as example:
             part: dict[str, Any] = {"fraction": dataset_fraction, "steps": dataset_steps, "seed": seed}

@@ -322,10 +322,7 @@ class RunSpec:
             function, env = env, env_label(env)
         if env is None and dataset is None:
             raise UserError("there is neither an environment nor a dataset to learn from; give one of them")
-        if dataset is None and dataset_fraction != 1.0:
-            raise UserError(f"dataset_fraction {dataset_fraction} has no effect without a dataset; leave it out")
-        if dataset_steps is not None:
-            check_steps("dataset_", dataset, dataset_fraction, dataset_steps)
+        check_part(dataset, dataset_fraction, dataset_steps)
         if then_env_steps is None:
             then_env_steps = 0 if start_from is None else DEFAULT_ENV_STEPS
         check_goes_online(then_env_steps, env, dataset, start_from)
@@ -615,14 +612,15 @@ def check_goes_online(
         raise UserError(f"{option} is for runs that learn from recorded data first; give a dataset with --dataset")
 
 
-def check_steps(prefix: str, dataset: Any, fraction: float, steps: int) -> None:
-    """Raise if a number of steps has no effect, or if a fraction is given as well; `prefix` is of the options."""
-    if dataset is None:
-        raise UserError(f"{prefix}steps {steps} has no effect without a dataset; leave it out")
-    if fraction != 1.0:
+def check_part(dataset: Any, fraction: float, steps: int | None) -> None:
+    """Raise if a part of a dataset is chosen without a dataset, or both as a fraction and as a number of steps."""
+    given = {"fraction": None if fraction == 1.0 else fraction, "steps": steps}
+    chosen = [f"--dataset_{name} {value}" for name, value in given.items() if value is not None]
+    if dataset is None and chosen:
+        raise UserError(f"{chosen[0]} has no effect without a dataset; leave it out")
+    if len(chosen) > 1:
         raise UserError(
-            f"{prefix}steps {steps} and {prefix}fraction {fraction} both choose a part of the data and cannot be "
-            f"combined; leave out one of the two"
+            f"{' and '.join(chosen)} both choose a part of the data and cannot be combined; leave out one of the two"
         )
 
 

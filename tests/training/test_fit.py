@@ -329,7 +329,7 @@ def test_numbers_of_numpy_are_written_and_a_run_with_them_goes_on(tmp_path):
         ({"seed": -1}, "RunSpec.make.seed is -1"),
         ({"threads": 0}, "RunSpec.make.threads is 0"),
         ({"dataset_fraction": 2.0}, "RunSpec.make.dataset_fraction is 2.0"),
-        ({"dataset_fraction": 0.5}, "dataset_fraction 0.5 has no effect without a dataset"),
+        ({"dataset_fraction": 0.5}, "dataset_fraction=0.5 has no effect without a dataset"),
         ({"device": "abacus"}, "device abacus cannot be used here"),
         ({"device": "meta"}, "device meta cannot be used here"),
     ],
