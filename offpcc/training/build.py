@@ -310,8 +310,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     algorithm = _build_algorithm(spec, task, data)
     if check is None:  # else `check` raises, and the run tells what follows
         _warn_unless_savable(algorithm, spec)
-        if note := note_without_memory(spec, algorithm):
-            warn_of_data(note)
+        warn_of_data(note_without_memory(spec, algorithm))
     tests = None
     if task.make_env is not None:
         references = None if task.changes_rewards else catalog.reference_returns(str(spec.env))
@@ -319,12 +318,10 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
     interaction: Interaction | None = None
     online: OnlinePhase | None = None
     if data is None:
-        if note := note_without_data(spec):
-            warn_of_data(note)
+        warn_of_data(note_without_data(spec))
         buffer, interaction, imagination = _build_interaction(spec, task, algorithm, tests)
     else:
-        if note := note_on_data(spec):
-            warn_of_data(note)
+        warn_of_data(note_on_data(spec))
         data = _fit_data(data, algorithm)
         sizes = _buffer_arguments(spec, num_envs=1, frame_stack=1)
         buffer = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
@@ -338,8 +335,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
                 online = OnlinePhase(spec.online, spec.then_env_steps, *parts)
-            if note := note_on_copying(then):
-                warn_of_data(note)
+            warn_of_data(note_on_copying(then))
     _record_used(spec, algorithm, buffer)
     if data is not None and spec.imagination is not None:  # its buffer is built last
         own_class = default_buffer(algorithm.memoryless, False)
@@ -396,7 +392,7 @@ def _fit_data(data: OfflineDataset, algorithm: Any) -> OfflineDataset:
     algorithm.expect_recorded_data()
     data = data.for_agent(algorithm)
     notices = [notice.text for notice in data.notices]
-    for text in [*notices, *filter(None, [data.scale_warning() if algorithm.has_critics else ""])]:
+    for text in filter(None, [*notices, data.scale_warning() if algorithm.has_critics else ""]):
         warn_of_data(f"{data.name}: {text}")
     return data
 
@@ -564,14 +560,11 @@ def note_on_data(spec: RunSpec) -> str:
     offline, entry = "dcql" if cls.is_discrete else "mopo" if cls.trains_model else "cql", TABLE.get(spec.algo)
     if entry is not None:  # the variant with the same memory and encoder
         offline = next(name for name, one in TABLE.items() if one[1:] == (offline, *entry[2:]))
+    is_ours = cls.__module__.startswith("offpcc.")
     return (
         f"{spec.algo} is made for learning online; from recorded data alone it overestimates actions that the data do "
         f"not have; choose an algorithm for recorded data, such as {offline}, or give --then_env_steps"
-        + (
-            ""
-            if cls.__module__.startswith("offpcc.")
-            else "; if it is for such data, set is_offline = True in its class"
-        )
+        f"{'' if is_ours else '; if it is for such data, set is_offline = True in its class'}"
     )
 
 
@@ -807,8 +800,7 @@ def build_buffer(
         buffer.gives_few_shapes = True
     if isinstance(buffer, Prioritized) and not getattr(algorithm, "has_critics", True):
         raise no_td_errors(buffer, algorithm)
-    if warning := check_context_length(algorithm, buffer):
-        warn_of_data(warning)
+    warn_of_data(check_context_length(algorithm, buffer))
     return buffer
 
 

@@ -295,8 +295,7 @@ def evaluate_actor(
     with ExitStack() as stack:
         num = min(num_envs, num_episodes)
         envs = [stack.enter_context(closing(guarded(open_environment(make_env, algorithm)))) for _ in range(num)]
-        if text := other_bounds(algorithm, envs[0]):
-            warn_of_data(text)
+        warn_of_data(other_bounds(algorithm, envs[0]))
         return run_episodes(algorithm, envs, range(seed, seed + num_episodes), longest_episode=longest_episode)
 
 

@@ -490,8 +490,8 @@ def evaluate_from_data(
         if progress is not None:
             options_of_fqe["progress"] = progress
         estimate = estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **options_of_fqe)
-    if (note := estimate.note()) and not is_command_line():  # a command tells it with the values of all agents
-        warn_of_data(note)
+    if not is_command_line():  # a command tells it with the values of all agents
+        warn_of_data(estimate.note())
     return estimate
 
 

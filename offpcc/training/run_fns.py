@@ -132,8 +132,7 @@ def train(
     num_steps_in_all = (num_epochs - loop.switch_epoch) * num_steps_per_epoch
     if isinstance(algorithm, ActorCritic):
         plan = interaction, num_steps_in_all, update_after, updates_per_step
-        if warning := explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)):
-            warn_of_data(warning)
+        warn_of_data(explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)))
     called = CallbackList(callbacks)
     told = set[str]()  # names of values that are reported if they have no column
     run = Run(algorithm, buffer, interaction, tests, loop, folder=folder)

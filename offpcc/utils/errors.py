@@ -152,8 +152,8 @@ def data_warnings_announced() -> Iterator[None]:
 
 
 def warn_of_data(text: str) -> None:
-    """Give a `DataWarning`, at the line that called offpcc; a command prints a note instead."""
-    if _is_announced.get():
+    """Give a `DataWarning`, at the line that called offpcc; a command prints a note instead. Nothing for ""."""
+    if not text or _is_announced.get():
         return
     if is_command_line():
         print_to_stderr(f"{NOTE}{text}")
