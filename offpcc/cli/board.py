@@ -38,7 +38,6 @@ def run_board(folder: Sequence[Path], port: int | None) -> int:
     """Show runs in a local page until Ctrl-C.
 
     Raises:
-        UserError: there are no runs, or the port is taken.
         Interrupted: the system asked the command to stop, and not the user.
     """
     try:
@@ -60,11 +59,7 @@ def run_board(folder: Sequence[Path], port: int | None) -> int:
 
 
 def serve_board(place: Path, port: int | None) -> str:
-    """Start TensorBoard's server for a folder of event files, in a thread, and return the address of the page.
-
-    Raises:
-        UserError: the port is taken.
-    """
+    """Start TensorBoard's server for a folder of event files, in a thread, and return the address of the page."""
     # TensorBoard imports TensorFlow if it is installed, and TensorFlow prints pages of device logs.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     from tensorboard.program import TensorBoard, TensorBoardServerException

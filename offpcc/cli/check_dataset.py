@@ -87,11 +87,7 @@ def check_dataset(
     dataset_steps: int | None = None,
     algo: str | None = None,
 ) -> int:
-    """Print the findings about a dataset; return 1 if a fault would spoil training, else 0.
-
-    Raises:
-        UserError: the dataset does not exist or cannot be read.
-    """
+    """Print the findings about a dataset; return 1 if a fault would spoil training, else 0."""
     if output:
         check_picture(output, "--output", "returns.png")
     check_part(dataset, dataset_fraction, dataset_steps)

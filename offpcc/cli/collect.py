@@ -154,9 +154,6 @@ def load_agent(
     """Return the agent, its name, and metadata for the recording; load the gin bindings of the environment.
 
     For random actions, there is no agent.
-
-    Raises:
-        UserError: the actor does not exist.
     """
     if actor == RANDOM:
         loading.load_gin_config(config, gin, modules=modules)

@@ -83,11 +83,7 @@ class ActorOptions(NamedTuple):
 
 
 def run_envs(text: str | None = None) -> int:
-    """Print the table of environments, perhaps only of those that contain a text.
-
-    Raises:
-        UserError: no environment contains the text.
-    """
+    """Print the table of environments, perhaps only of those that contain a text."""
     known = LISTED if text is None else ALL
     listed = [one for one in known if (text or "").lower() in f"{one.name} {one.hidden} {one.package or ''}".lower()]
     if not listed:
@@ -134,9 +130,6 @@ def run_check(
     """Print the findings about an environment, a dataset or a model; return 1 if a fault would spoil training, else 0.
 
     With `folder`, print how the agent in it uses its memory.
-
-    Raises:
-        UserError: there is nothing to check, an option has no effect, or something cannot be read.
     """
     given: dict[str, Any]
     fraction_given = None if dataset_fraction == 1.0 else dataset_fraction
@@ -373,7 +366,6 @@ def play_forever(folder: Sequence[Path], how: ActorOptions, render: bool) -> int
     """Play episodes until Ctrl-C, in a window if `render`; then print statistics of returns and lengths.
 
     Raises:
-        UserError: the actor or its environment cannot be read, or several folders are given.
         Interrupted: the system asked the command to stop, and not the user.
     """
     if len(folder) > 1:
@@ -516,9 +508,6 @@ def find_actor(
         modules: modules that define such names.
         or_else: what else the user may give, for messages.
         gin: extra bindings, of the command line.
-
-    Raises:
-        UserError: the actor does not exist, its environment has unknown parts, or a binding is invalid.
     """
     run, file = find_file(given, or_else)
     loading.load_for_actor(config, run.config, modules, gin)
@@ -553,11 +542,7 @@ def run_export(
     modules: Sequence[str],
     units: Path | None = None,
 ) -> int:
-    """Export a saved actor, and print its inputs and outputs.
-
-    Raises:
-        UserError: see `offpcc.export`, or the file of units cannot be read.
-    """
+    """Export a saved actor, and print its inputs and outputs."""
     try:
         given = None if units is None else read_json(units)
     except (OSError, ValueError) as error:

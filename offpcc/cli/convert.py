@@ -43,9 +43,6 @@ def run_convert(
         dataset_dir: folder of the recordings; None for the default.
         buffer_dir: folder of the datasets; None for the default.
         address: where to download from; None for the public address.
-
-    Raises:
-        UserError: there is no such recording, it cannot be downloaded, or it is damaged.
     """
     if ordered and source == REPLAY:
         raise UserError(f"--ordered has no effect on {REPLAY}, whose steps are all in order; leave it out")
@@ -104,9 +101,6 @@ def _places(folder: Path, files: dict[str, Path], task: str) -> dict[str, Path]:
         folder: the folder of the recordings; or a folder inside it that holds the files.
         files: the places of the files in the folder of the recordings.
         task: the game.
-
-    Raises:
-        UserError: a file is in a folder where it is not looked for.
     """
     places = {name: _unpacked(folder / file) for name, file in files.items()}
     for name, file in files.items():

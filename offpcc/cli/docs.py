@@ -17,9 +17,6 @@ def run_docs(page: Sequence[str]) -> int:
 
     Args:
         page: the name of a page, or the words of a text; nothing for all pages.
-
-    Raises:
-        UserError: no page has this name or contains this text.
     """
     pages = {file.relative_to(DOCS).with_suffix("").as_posix(): file for file in sorted(DOCS.rglob("*.md"))}
     width = max(map(len, pages))

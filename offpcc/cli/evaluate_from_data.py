@@ -42,11 +42,7 @@ class Evaluated(NamedTuple):
 
 
 def expand(folders: Sequence[Path]) -> list[Path]:
-    """Return files and runs as they are, and the runs in folders of runs.
-
-    Raises:
-        UserError: one is given twice, or there are no runs in a folder.
-    """
+    """Return files and runs as they are, and the runs in folders of runs."""
     found: list[Path] = []
     for one in folders:
         is_run = not one.is_dir() or RunFolder.at(one).status() is not None or any(one.glob("*.pt"))

@@ -73,11 +73,7 @@ def _output_is_closed() -> bool:
 
 
 def parse(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the command of a command line and its options by name; without a command, those of training.
-
-    Raises:
-        UserError: the command or an option does not exist, or the value of an option is invalid.
-    """
+    """Return the command of a command line and its options by name; without a command, those of training."""
     first = words[0] if words else "-"
     if not first.startswith("-") and (dashed := first.replace("_", "-")) in COMMANDS:
         first, words = dashed, [dashed, *words[1:]]

@@ -63,9 +63,6 @@ def run_collect(
 
     Returns:
         The exit code.
-
-    Raises:
-        UserError: an argument is invalid, or a recording cannot be completed.
     """
     if recipe is None:
         reject_unused_options("--recipe d4rl", algo=algo, train_steps=train_steps, medium=medium)

@@ -397,11 +397,7 @@ def _check_same(plan: Sweep, run: RunFolder, bound: Mapping[str, str], algorithm
 
 
 def _check_parts(plan: Sweep, settings: Sequence[Setting]) -> None:
-    """Build the parts of runs that have not started, so that each value of each binding is checked once.
-
-    Raises:
-        UserError: a part cannot be built.
-    """
+    """Build the parts of runs that have not started, so that each value of each binding is checked once."""
     known = set[tuple[Any, ...]]()
     for one in settings:
         values = [*one.point.swept.items(), ("", "")]

@@ -86,11 +86,7 @@ class Sweep:
 
 
 def read_sweep(file: Path, is_large_allowed: bool = False) -> Sweep:
-    """Read a file of a sweep.
-
-    Raises:
-        UserError: the file cannot be read, a key or a value is invalid, or there are too many runs.
-    """
+    """Read a file of a sweep."""
     if not file.exists() and (ours := gin_files.CONFIGS.parent / file).is_file():
         file = ours  # as for --config, the checkout's or the installed package's
     table = _load(file)

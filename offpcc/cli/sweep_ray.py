@@ -18,11 +18,7 @@ SAVING = 120  # seconds for the runs to save their checkpoints after Ctrl-C
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Connect this process to the Ray cluster of `--address` inside the block.
-
-    Raises:
-        UserError: there is no cluster at the address.
-    """
+    """Connect this process to the Ray cluster of `--address` inside the block."""
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # Ray merges similar lines, such as those of two seeds
     if sys.stdout is None or not sys.stdout.isatty():
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")

@@ -105,11 +105,7 @@ class ToyModel:
 def run_toy_model(
     out: Path, members: int, updates: int, between: bool, seed: int, hidden_dims: Sequence[int], lr: float
 ) -> int:
-    """Train a toy model, and write the animation and a picture of its last frame; return the exit code.
-
-    Raises:
-        UserError: the file's suffix is neither .gif nor .mp4, or it cannot be written.
-    """
+    """Train a toy model, and write the animation and a picture of its last frame; return the exit code."""
     if out.suffix.lower() not in SUFFIXES:
         raise UserError(f"{out} does not end in {' or '.join(SUFFIXES)}; rename it")
     last = out.with_suffix(".png")

@@ -150,8 +150,6 @@ def train_one(options: TrainOptions, run_id: int) -> None:
     """Train one run in its folder, from the start or from its checkpoint.
 
     Raises:
-        UserError: the run exists and must not be resumed, another process trains it, an argument is invalid, or its
-            folder cannot be written.
         Interrupted: the user asked the command to stop.
     """
     folder = find_folder(options, run_id)
@@ -208,11 +206,7 @@ def _announcing(note: str) -> Callable[[str], None]:
 
 
 def make_spec(options: TrainOptions, folder: RunFolder) -> RunSpec:
-    """Load the config of a run, and return the run's description.
-
-    Raises:
-        UserError: an option or a binding is invalid.
-    """
+    """Load the config of a run, and return the run's description."""
     load_config(options, folder)
     return RunSpec.make(
         options.env or None,

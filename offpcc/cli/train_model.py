@@ -38,11 +38,7 @@ def run_train_model(
     device: str | None = None,
     threads: int = 1,
 ) -> int:
-    """Train a model on recorded data, and write it to `out`; return the exit code.
-
-    Raises:
-        UserError: an argument is invalid, the data have no vectors for observations, or the file cannot be written.
-    """
+    """Train a model on recorded data, and write it to `out`; return the exit code."""
     check_part(dataset, dataset_fraction, dataset_steps)
     content = unfinished_model(out, resume)
     bindings = loading.load_gin_config(config, gin, modules=modules)

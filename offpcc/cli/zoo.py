@@ -24,11 +24,7 @@ FACTS = "zoo.json"  # what an entry says of itself
 
 
 def run_zoo(action: str, name: str | None, out: Path | None, episodes: int | None) -> int:
-    """List the agents, copy one, or play one.
-
-    Raises:
-        UserError: there is no such agent, its files are damaged, or the folder for the copy exists.
-    """
+    """List the agents, copy one, or play one."""
     if episodes is not None and action != "play":
         raise UserError(f"--episodes {episodes} has no effect on `offpcc zoo {action}`; leave it out")
     if action == "list":
@@ -52,11 +48,7 @@ def entries() -> dict[str, Path]:
 
 
 def find_zoo_agent(name: str) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of an agent and its facts, after checking its files.
-
-    Raises:
-        UserError: there is no such agent, or a file is not the one that was published.
-    """
+    """Return the folder of an agent and its facts, after checking its files."""
     known = entries()
     if name not in known:
         raise UserError(f"the zoo has no agent {shown(name)}; {nearest(name, known)}")
