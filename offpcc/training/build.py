@@ -202,11 +202,7 @@ def _unused_of_exploration(interaction: Interaction | None) -> dict[str, str]:
 
 
 def read_data(spec: RunSpec) -> OfflineDataset | None:
-    """Read the dataset of a run, as its agent sees it; None if the run learns from interaction.
-
-    Raises:
-        UserError: the dataset or the environment is unsuitable.
-    """
+    """Read the dataset of a run, as its agent sees it; None if the run learns from interaction."""
     if spec.dataset is None:
         return None
     with opened(None if spec.env is None else spec.make_env()) as example, download_bar() as bar:
@@ -238,9 +234,6 @@ def build_run(
         data: the dataset, if `read_data` has read it.
         check: a function that raises if a setting is wrong. It is called when all parts are built but the model of a
             dataset, whose training may take hours.
-
-    Raises:
-        UserError: the environment or the dataset is unsuitable, or other bindings were loaded after the spec was made.
     """
     if loading.current().text != spec.config.text:
         raise UserError("other bindings were loaded after this spec was made; make a new one by RunSpec.make")
@@ -460,9 +453,6 @@ def _build_imagination(
         real: the buffer of real transitions.
         sizes: the arguments of that buffer.
         data: the data that the model learns from; None for the agent's own transitions.
-
-    Raises:
-        UserError: the algorithm, the observations or the model do not fit.
     """
     assert spec.imagination is not None and spec.model_training is not None
     if real.frame_stack > 1:
@@ -624,9 +614,6 @@ def get_model(
     """Return the model of a run: the given one, one of the same data, or a new one, which is trained first.
 
     Without recorded data, it is not trained yet.
-
-    Raises:
-        UserError: the given model is of other data or sizes, or the data are not suited to a model.
     """
     env, options = spec.env or "", spec.env_options
     # Then the termination rule of its name may not hold.
@@ -645,11 +632,7 @@ def get_model(
 
 
 def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsModel:
-    """Return the model in a file, whose settings the run's config keeps.
-
-    Raises:
-        UserError: it is missing or of other data, or a binding of the command line or of Python has another value.
-    """
+    """Return the model in a file, whose settings the run's config keeps."""
     if not file.exists():
         raise UserError(f"the model {file} does not exist; put it back, or name its place by --model FILE")
     model, content = load_with_content(file, spec.device)
@@ -677,11 +660,7 @@ def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsMod
 def _algorithm_online(
     spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: ActionSpace
 ) -> ActorCritic:
-    """Return the algorithm of the online phase: the one of the dataset, or another one that can take over.
-
-    Raises:
-        UserError: its networks differ, or it learns from other windows.
-    """
+    """Return the algorithm of the online phase: the one of the dataset, or another one that can take over."""
     if spec.online.algorithm is None:
         return before
     cls = find_algorithm(spec.online.algorithm)
@@ -769,11 +748,7 @@ def build_buffer(
     arguments: Mapping[str, Any],
     buffer_class: BufferBuilder | None = None,
 ) -> ReplayBuffer | RecurrentReplayBuffer:
-    """Build the replay buffer of an algorithm: `buffer_class`, else the one that suits it.
-
-    Raises:
-        UserError: an argument is invalid, the buffer does not fit the algorithm, or memory is short.
-    """
+    """Build the replay buffer of an algorithm: `buffer_class`, else the one that suits it."""
     buffer_class = buffer_class or default_buffer(algorithm.memoryless, getattr(algorithm, "draws_by_priority", False))
     name = getattr(buffer_class, "__name__", str(buffer_class))
     if getattr(buffer_class, "holds_episodes", not algorithm.memoryless) is algorithm.memoryless:
@@ -822,11 +797,7 @@ def check_context_length(algorithm: ActorCritic, buffer: Any) -> str:
 
 
 def _learn_from(data: OfflineDataset, algorithm: ActorCritic, buffer: ReplayBuffer | RecurrentReplayBuffer) -> None:
-    """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it.
-
-    Raises:
-        UserError: the dataset lacks what the algorithm reads: ends of episodes, next actions or returns.
-    """
+    """Fill the buffer with the dataset, and set the algorithm's reward scale and normalisation statistics from it."""
     name, reader = type(algorithm).__name__, "an agent with memory learns from whole episodes"
     if algorithm.reads_returns:
         reader = f"{name} reads the return from each step on"

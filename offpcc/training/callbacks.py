@@ -85,11 +85,7 @@ class Callback:
 
 
 def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
-    """Return the columns of a run's table that these callbacks fill.
-
-    Raises:
-        UserError: a name cannot be that of a column, or two callbacks have one name.
-    """
+    """Return the columns of a run's table that these callbacks fill."""
     owners = dict[str, str]()
     for callback in callbacks:
         owner, names = type(callback).__name__, callback.stat_names
@@ -107,11 +103,7 @@ def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
 
 
 def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
-    """Return the values of a callback for an epoch's row, by column.
-
-    Raises:
-        UserError: a name is not in its `stat_names`, or a value is no number.
-    """
+    """Return the values of a callback for an epoch's row, by column."""
     values = dict[str, float | None]()
     owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
     if not isinstance(returned, Mapping):
@@ -187,9 +179,6 @@ class CallbackList:
 
     Attributes:
         columns: the columns of the run's table that they fill.
-
-    Raises:
-        UserError: one is no callback, or two fill one column.
     """
 
     def __init__(self, given: Iterable[AnyCallback]) -> None:

@@ -130,11 +130,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
 
 
 def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
-    """Return the checkpoint, or the previous one if it cannot be used, and messages about that.
-
-    Raises:
-        UserError: neither checkpoint can be used.
-    """
+    """Return the checkpoint, or the previous one if it cannot be used, and messages about that."""
     try:
         return read_checkpoint(file), []
     except FileError as error:
@@ -182,11 +178,7 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
 
 
 def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
-    """Let an experiment go on in its environment from the checkpoint of a run that learned from the same data.
-
-    Raises:
-        UserError: that run did not learn from these data, went online itself, or has other networks.
-    """
+    """Let an experiment go on in its environment from the checkpoint of a run that learned from the same data."""
     source = str(checkpoint.file.parent)
     saved = checkpoint["buffer"].get("real", checkpoint["buffer"])  # of a run with a model, without what it imagined
     buffer: Any = real_part(experiment.buffer)
@@ -208,11 +200,7 @@ def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
 
 
 def take_networks(checkpoint: Checkpoint, experiment: Experiment) -> str:
-    """Let an experiment start from the networks of another run. Return why its critics' values are others, or "".
-
-    Raises:
-        UserError: that run has other networks.
-    """
+    """Let an experiment start from the networks of another run. Return why its critics' values are others, or ""."""
     source = str(checkpoint.file.parent)
     algorithm = experiment.algorithm
     own = {name: algorithm.stateful_parts().get(name) for name in ("noise", "epsilon")}
@@ -461,11 +449,7 @@ def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
 
 
 def load_buffer(checkpoint: Checkpoint, experiment: Experiment) -> None:
-    """Read the chunks into the buffer, and remember their files so that the next checkpoint can reuse them.
-
-    Raises:
-        UserError: the chunks do not fit the buffer, or have changed since they were verified.
-    """
+    """Read the chunks into the buffer, and remember their files so that the next checkpoint can reuse them."""
     buffer, parts, folder = experiment.buffer, checkpoint.parts, parts_folder(checkpoint.file)
     saved = experiment.saved
     saved.parts = {}

@@ -98,9 +98,6 @@ def play_episode(
         deterministic: True to act with the mode of the policy.
         longest_episode: environment steps after which an episode counts as endless.
         epsilon: see `EpsilonGreedyActor`; None to act with the actor itself.
-
-    Raises:
-        UserError: the episode does not end.
     """
     seed_global_generators(seeds.others)
     draws = np.random.default_rng(seeds.actions)

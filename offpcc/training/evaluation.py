@@ -140,7 +140,6 @@ class Evaluation:
 
         Raises:
             EnvironmentFault: an environment misbehaves.
-            UserError: an episode does not end.
         """
         seeds = range(TEST_SEED, TEST_SEED + num_episodes)
         if self.shared is not None and num_episodes:
@@ -172,10 +171,6 @@ def open_environment(
         algorithm: the agent.
         render_mode: see `make`.
         shows_state: True for an environment whose state is recorded, if it has one; the agent does not see it.
-
-    Raises:
-        UserError: the environment does not exist, needs a missing package, cannot be rendered, or has a different
-            observation shape, kind of action or number of action dimensions from the agent's.
     """
     made = make_env(render_mode=render_mode, scale_actions=True, shows_state=shows_state)
     seen: spaces.Space[Any] = made.observation_space

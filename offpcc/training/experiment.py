@@ -456,11 +456,7 @@ class Experiment:
 
 
 def _build_logger(make_logger: Callable[[Path | None], Any]) -> Any:
-    """Build a logger of the user's without a folder.
-
-    Raises:
-        UserError: it cannot be built.
-    """
+    """Build a logger of the user's without a folder."""
     try:
         return make_logger(None)
     except UserError:
@@ -482,11 +478,7 @@ def check_savable(spec: RunSpec, algorithm_class: type[Any], with_callbacks: boo
 
 
 def _as_plain_data(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of Python as `from_specification` reads them.
-
-    Raises:
-        UserError: an argument cannot be written into a file.
-    """
+    """Return arguments of Python as `from_specification` reads them."""
     written = dict[str, Any]()
     for name, value in arguments.items():
         try:

@@ -353,11 +353,7 @@ def _origin(folder: RunFolder) -> dict[str, Any]:
 
 
 def _checked_units(units: Mapping[str, Sequence[str]], step: ActorStep) -> dict[str, list[str]]:
-    """Return units as plain data.
-
-    Raises:
-        UserError: a name is no observation and no action, or there are more or fewer units than numbers.
-    """
+    """Return units as plain data."""
     ports = {port.name: port for port in [*step.observations, step.action]}
     if not isinstance(units, Mapping):
         raise UserError(f"units are {format_value(units)}; map the names {', '.join(ports)} to lists of texts")
@@ -523,11 +519,7 @@ def _statistics(agent: Agent, columns: slice | None) -> tuple[Any, Any]:
 
 
 def _compare(step: ActorStep, agent: Agent, run: Run) -> float:
-    """Play an episode of random observations with both; return the largest difference of actions in [-1, 1].
-
-    Raises:
-        UserError: it is larger than rounding explains.
-    """
+    """Play an episode of random observations with both; return the largest difference of actions in [-1, 1]."""
     draw, differences = np.random.default_rng(0), []
     radius = np.maximum(getattr(agent._scale, "radius", 1.0), np.finfo(np.float32).tiny)
     for rows, num_steps in ((1, STEPS), (ROWS, 20)):

@@ -161,7 +161,6 @@ def check_startable(folder: RunFolder, env: str | None, dataset: str | Path | Da
 
     Raises:
         RunExistsError: the folder holds a run, and `resume` is False.
-        UserError: another process uses the folder, it has links, or runs beside it learn from something else.
     """
     with closing(FolderLock(folder.path)) as lock:
         lock.take_if_there()
@@ -229,7 +228,6 @@ def _make_folder(folder: RunFolder, is_new: bool) -> None:
     """Create the folder of a run.
 
     Raises:
-        UserError: a new one cannot be created.
         OSError: another one cannot be created, or the disk is full, or a file is in the way.
     """
     try:
@@ -257,9 +255,6 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
 
     Returns:
         The plan; None if the run is finished already.
-
-    Raises:
-        UserError: the run cannot start; the message gives the first reason.
     """
     origin = origin_of(spec.env, spec.dataset)
     status = _check_place(folder, origin, resume)
@@ -307,11 +302,7 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
 
 
 def planned_epochs(spec: RunSpec, checkpoint: Checkpoint) -> int:
-    """Return the number of epochs of the whole run of a checkpoint, as the spec plans it now.
-
-    Raises:
-        UserError: the spec changes the phase that is over.
-    """
+    """Return the number of epochs of the whole run of a checkpoint, as the spec plans it now."""
     switch_epoch = checkpoint["loop"].get("switch_epoch")  # only a run in its second phase has one
     if switch_epoch not in (None, spec.training["num_epochs"]) and spec.start_from is None:
         raise UserError(
@@ -340,11 +331,7 @@ def ended(spec: RunSpec, checkpoint: Checkpoint) -> bool:
 
 
 def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Load the run that this one continues in its environment; return messages about it.
-
-    Raises:
-        UserError: there is no such run, it did not learn from the same data, or its networks differ.
-    """
+    """Load the run that this one continues in its environment; return messages about it."""
     source = RunFolder.at(as_path(str(spec.start_from)))
     checkpoint, messages = read_checkpoint_of_run(source)
     if checkpoint is None:
@@ -366,11 +353,7 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
 
 
 def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Load the networks of another run; return messages about it.
-
-    Raises:
-        UserError: there is no such run, or its networks differ.
-    """
+    """Load the networks of another run; return messages about it."""
     source = RunFolder.at(as_path(str(spec.init)))
     checkpoint, messages = read_checkpoint_of_run(source)
     if checkpoint is None:
@@ -408,7 +391,6 @@ def _build(spec: RunSpec, folder: RunFolder, origin: Origin, status: str | None,
 
     Raises:
         RunExistsError: the folder holds a run from the same data, and `resume` is False.
-        UserError: an argument or a binding is invalid or has no effect.
     """
     seed_global_generators(spec.seed)  # for the user's code; the parts of offpcc have their own generators
     with data_warnings_announced():
@@ -458,11 +440,7 @@ def bound_text(spec: RunSpec, experiment: Experiment) -> str:
 
 
 def read_checkpoint_of_run(folder: RunFolder) -> tuple[Checkpoint | None, list[str]]:
-    """Return the checkpoint of a run, or None if there is none, and messages about it.
-
-    Raises:
-        UserError: neither the checkpoint nor the previous one can be used, or a newer version of offpcc made the run.
-    """
+    """Return the checkpoint of a run, or None if there is none, and messages about it."""
     folder.refuse_newer()
     return checkpoints.read_latest(folder.checkpoint) if folder.has_checkpoint() else (None, [])
 
@@ -485,11 +463,7 @@ def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
 
 
 def check_same_run(spec: RunSpec, experiment: Experiment, checkpoint: Checkpoint, bound: str) -> list[str]:
-    """Raise if a checkpoint belongs to another run; return messages about bindings that differ, but may.
-
-    Raises:
-        UserError: a binding that must not change differs, there are fewer epochs, or the recording differs.
-    """
+    """Raise if a checkpoint belongs to another run; return messages about bindings that differ, but may."""
     old, new = plain_values(checkpoint["config"]), plain_values(experiment.config)
     messages = _check_unchanged(checkpoint, old, new, plain_values(bound))
     if (num_epochs := planned_epochs(spec, checkpoint)) < checkpoint["num_epochs"]:
@@ -525,11 +499,7 @@ def _check_unchanged(checkpoint: Checkpoint | None, old: Settings, new: Settings
 
 
 def start_or_resume(spec: RunSpec, folder: RunFolder, plan: RunPlan, resume: bool) -> list[str]:
-    """Start the recording and load the checkpoint, if there are any; return messages about both.
-
-    Raises:
-        UserError: the checkpoint belongs to another run, or the recording cannot start.
-    """
+    """Start the recording and load the checkpoint, if there are any; return messages about both."""
     experiment, messages = plan.experiment, []
     with ExitStack() as undo:
         if spec.save_dataset is not None:  # this creates files next to the output file

@@ -137,11 +137,7 @@ class OnlinePhase:
     columns_before: Sequence[str] = ()  # of the first phase
 
     def __post_init__(self) -> None:
-        """Check the settings, and keep the numbers that will fall.
-
-        Raises:
-            UserError: there is nothing to learn after the warm-up, or the algorithm has no such number.
-        """
+        """Check the settings, and keep the numbers that will fall."""
         self._check()
         options = self.options
         num_steps = options.decay_steps or self.num_steps
@@ -290,11 +286,7 @@ def normalizes(algorithm: ActorCritic) -> bool | str:
 
 
 def normalize_alike(algorithm: ActorCritic, wanted: bool | str, source: str) -> None:
-    """Let an algorithm normalise observations as the one did that it goes on from; see `normalizes`.
-
-    Raises:
-        UserError: its settings say otherwise.
-    """
+    """Let an algorithm normalise observations as the one did that it goes on from; see `normalizes`."""
     if wanted == normalizes(algorithm):
         return
     if not algorithm.may_normalize:

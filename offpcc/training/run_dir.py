@@ -130,11 +130,7 @@ class RunFolder:
         return max(taken, default=0) + 1
 
     def actor(self) -> Path:
-        """Return the file of the best actor, else of the last, else an actor's file from the user.
-
-        Raises:
-            UserError: there is no such file, or a newer version of offpcc made the run.
-        """
+        """Return the file of the best actor, else of the last, else an actor's file from the user."""
         self.refuse_newer()
         no_actors = (self.checkpoint, self.checkpoint_before, self.bad_batch)
         others = [file for file in sorted(self.path.glob("*.pt")) if file not in no_actors]

@@ -273,11 +273,7 @@ TRAIN_SETTINGS = [name for name, one in inspect.signature(train).parameters.item
 
 
 def check_settings(**settings: Any) -> None:
-    """Validate settings of `train`.
-
-    Raises:
-        UserError: a setting is invalid; the message names the first.
-    """
+    """Validate settings of `train`."""
     check_arguments("train", rules_of(train), settings)
 
 

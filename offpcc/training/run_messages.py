@@ -76,11 +76,7 @@ def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[s
 
 
 def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Return a description of the dataset, or of the largest size of the replay buffer.
-
-    Raises:
-        UserError: it needs more memory than is free.
-    """
+    """Return a description of the dataset, or of the largest size of the replay buffer."""
     available, buffer, phase = available_bytes(), real_part(experiment.buffer), experiment.online
     assert not isinstance(buffer, MixedBuffer)  # this is before the switch
     imagined = [] if experiment.imagination is None else experiment.imagination.lines()
@@ -126,11 +122,7 @@ def _describe_updates(num_steps: int, spec: RunSpec) -> list[str]:
 
 
 def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
-    """Return how large the replay buffer of new experience can grow.
-
-    Raises:
-        UserError: that needs more memory or disk than is free.
-    """
+    """Return how large the replay buffer of new experience can grow."""
     available, planned, name = available_bytes(), buffer.planned_bytes(num_steps, longest), type(buffer).__name__
     if available is not None and planned > available:
         raise UserError(

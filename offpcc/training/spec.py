@@ -130,11 +130,7 @@ class PartOptions(Settings):
 
 
 def part_options(**given: Any) -> PartOptions:
-    """Return the given parts; gin's, where None is given.
-
-    Raises:
-        UserError: a part is no class.
-    """
+    """Return the given parts; gin's, where None is given."""
     own = {name: value for name, value in given.items() if value is not None}
     parts = PartOptions.from_gin(own)
     loading.add_used(PartOptions, {name: loading.with_names(value) for name, value in own.items()})
@@ -495,9 +491,6 @@ def choose_device(name: str | None, threads: int = 1) -> torch.device:
 
     Torch gets its number of threads, cuDNN is deterministic, and on the CPU the allocator keeps freed memory. The
     command line calls this; in Python, these settings are those of the user's process.
-
-    Raises:
-        UserError: the device does not exist.
     """
     torch.set_num_threads(threads)
     device = check_device(name or "auto", "--device")

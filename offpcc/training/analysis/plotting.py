@@ -96,7 +96,6 @@ def plot_runs(
 
     Raises:
         NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
-        UserError: If a run's table or config cannot be read.
     """
     groups, faults = groups_with_numbers(folders, metric)
     names, missing = labels_of(groups), [str(fault) for fault in faults]

@@ -129,7 +129,6 @@ def estimate_value(
     The actor's noise generator is the same afterwards.
 
     Raises:
-        UserError: the data do not fit the actor, or do not show where episodes begin, or an argument is not for FQE.
         NonFiniteError: an update met NaN or infinity.
     """
     for name in algorithm:
@@ -189,12 +188,7 @@ def bounds_of_values(rewards: Array, gamma: float, has_terminations: bool) -> tu
 
 
 def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
-    """Raise if an actor cannot be evaluated on data.
-
-    Raises:
-        UserError: observations or actions have other shapes than the actor's, the transitions have no order, or no
-            episode has an end.
-    """
+    """Raise if an actor cannot be evaluated on data."""
     if actor.is_discrete != (data.discrete is not None):
         kinds = "whole numbers, which are choices", "vectors of numbers"
         has, takes = reversed(kinds) if actor.is_discrete else kinds

@@ -318,11 +318,7 @@ def make_report(
     test: str = "last",
     metric: str = RETURN,
 ) -> Report:
-    """Compare the runs in some folders; see `offpcc.report`.
-
-    Raises:
-        UserError: runs cannot be read or compared.
-    """
+    """Compare the runs in some folders; see `offpcc.report`."""
     if metric != RETURN and normalise == "d4rl":
         raise UserError(f"D4RL's references are returns, and not {metric}; normalise by minmax or by a file")
     found, warnings = _read(folders, test, metric)

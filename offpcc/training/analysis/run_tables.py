@@ -67,11 +67,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_progress(file: Path) -> Progress:
-    """Read a run's `progress.csv` as columns, with nan for empty cells; skip a last line without its line end.
-
-    Raises:
-        UserError: If the file is damaged or is not a table of a run.
-    """
+    """Read a run's `progress.csv` as columns, with nan for empty cells; skip a last line without its line end."""
     try:
         if not file.is_file():
             raise ValueError("it is not a regular file")

@@ -82,7 +82,6 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
     """Train to the end, write the state after each epoch, and then the model.
 
     Raises:
-        UserError: the file cannot be written, or the loss is not finite.
         Interrupted: the user asked the command to stop.
     """
     with writing_to(file):
@@ -98,11 +97,7 @@ def train_to_file(fit: ModelFit, file: Path, show: Callable[[str], None]) -> Non
 
 
 def unfinished_model(file: Path, resume: bool) -> dict[str, Any] | None:
-    """Return the content of the model's file that a training continues; None for a new training.
-
-    Raises:
-        UserError: the file exists, and `resume` is False; or it is damaged.
-    """
+    """Return the content of the model's file that a training continues; None for a new training."""
     if not file.exists():
         return None
     if not zipfile.is_zipfile(file):
@@ -135,10 +130,6 @@ def fit_model(
         seed: seed of the weights, the holdout and the order.
         content: the content of the file, to continue its training; None for a new one.
         show: receives lines about the progress.
-
-    Raises:
-        UserError: the data are not suited to a model, the file was made from other data or with other settings, or it
-            cannot be written.
     """
     if content is None:
         model = model_for_data(data, [env, data.recorded_in or "", data.name], device, seed, settings, env)
@@ -184,9 +175,6 @@ def find_or_train(
 
     Only a model with the same settings of `DynamicsModel` and `ModelTraining` is taken. A training that was stopped
     goes on.
-
-    Raises:
-        UserError: the data are not suited to a model, or the folder cannot be written.
     """
     folder, wanted = models_folder(), hash_data(data)
     new = model_for_data(data, names, device, seed, settings, env)
@@ -241,7 +229,6 @@ def lock_of_training(folder: Path, name: str) -> Iterator[None]:
     """Hold the lock of the training of a model; wait while another process holds it.
 
     Raises:
-        UserError: the folder cannot be written.
         Interrupted: the user asked the command to stop.
     """
     with contextlib.closing(FolderLock(folder, f".{name}.lock")) as lock:
@@ -324,9 +311,6 @@ def model_for_env(
     """Return a model for the environment `env`, which a run will train; see `model_for_data` for the arguments.
 
     If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
-
-    Raises:
-        UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     shape = observations.shape
     check_vectors(shape, observations.dtype, env)
@@ -374,9 +358,6 @@ def model_for_data(
         seed: seed of the initial weights.
         settings: arguments of `DynamicsModel`.
         env: name of the environment whose view of the data the model predicts; "" for none.
-
-    Raises:
-        UserError: observations are no vectors, or no termination rule is known where one is wanted.
     """
     rows = data.rows
     if data.discrete is not None:

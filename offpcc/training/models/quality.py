@@ -57,9 +57,6 @@ def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Ran
         model: the model.
         rows: the data, seen and scaled as those of the model.
         action_range: see `check_model_fits_data`.
-
-    Raises:
-        UserError: observations or actions have another size than the model's, or the actions another range.
     """
     check_model_fits_data(model, rows, action_range)
     data = Transitions(rows, model.history)

@@ -310,11 +310,7 @@ class ImaginedEpisodes:
         self.num_bounded = self.num_left_out = 0
 
     def episodes(self, total: int) -> Iterator[Episode]:
-        """Yield episodes with `total` steps together; the end of the last may be cut. Actions are in [-1, 1].
-
-        Raises:
-            UserError: the model is too uncertain for this actor from nearly all starts.
-        """
+        """Yield episodes with `total` steps together; the end of the last may be cut. Actions are in [-1, 1]."""
         left, num_empty = total, 0
         while left:
             num_empty += 1

@@ -148,9 +148,6 @@ class ModelFit:
         settings: the settings.
         seed: seed of the holdout and of the order of the data.
         may_lack_terminations: whether a classifier of terminations may learn from data without any.
-
-    Raises:
-        UserError: there are too few transitions to hold some of them out, or updates cannot be compiled.
     """
 
     def __init__(
@@ -266,11 +263,7 @@ class ModelFit:
         return loss.detach()
 
     def run_epoch(self) -> ModelEpoch:
-        """Read the data once, keep the members that improved, and return the progress.
-
-        Raises:
-            UserError: the loss became NaN or infinite.
-        """
+        """Read the data once, keep the members that improved, and return the progress."""
         orders, size = self.orders(), self.settings.batch_size
         losses, num_updates = torch.zeros((), dtype=torch.float64, device=self.model.device), 0
         for start in range(0, orders.shape[1], size):
