@@ -468,14 +468,7 @@ def _printing_to_stderr() -> Iterator[None]:
 def summarize_evaluation(
     env: str, file: Path, results: Sequence[EpisodeResult], seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """Return the episodes of an actor, and their statistics, as plain data.
-
-    Args:
-        env: name of the environment.
-        file: the actor's file.
-        results: the episodes.
-        seeds: seeds of their resets.
-    """
+    """Return the episodes of an actor, and their statistics, as plain data; `seeds` are those of the resets."""
     returns = np.array([result.episode_return for result in results], np.float64)
     interval = None
     if len(returns) > 1:
@@ -502,12 +495,8 @@ def find_actor(
 ) -> tuple[RunFolder, Path]:
     """Return the folder of a saved actor's run and the actor's file; load the gin bindings of the run's environment.
 
-    Args:
-        given: a run's folder, or an actor's file.
-        config: a config that defines names in the run's config.
-        modules: modules that define such names.
-        or_else: what else the user may give, for messages.
-        gin: extra bindings, of the command line.
+    `config` and `modules` define names in the run's config, and `gin` are extra bindings, of the command line. For
+    messages, `or_else` is what else the user may give.
     """
     run, file = find_file(given, or_else)
     loading.load_for_actor(config, run.config, modules, gin)
@@ -595,10 +584,7 @@ def add_simulator_version(env: str) -> str:
 def refuse_options(where: str, given: Mapping[str, Any], remedy: str = "leave it out") -> None:
     """Refuse options that have no effect; None and False mean that an option was not given.
 
-    Args:
-        where: continues the message "--NAME VALUE has no effect".
-        given: the values by name.
-        remedy: ends the message.
+    The message is "--NAME VALUE has no effect `where`; `remedy`".
     """
     for name, value in given.items():
         if value is not None and value is not False:

@@ -32,17 +32,9 @@ def run_convert(
     buffer_dir: Path | None = None,
     address: str | None = None,
 ) -> int:
-    """Download a part of a recording if it is missing, and write it as a dataset.
+    """Download a part of a recording if it is missing, and write it as a dataset; see `offpcc convert --help`.
 
-    Args:
-        source: "rl-unplugged" or "dqn-replay".
-        task: the game, such as "Breakout".
-        run_id: number of the recorded run, 1 to 5.
-        shard_id: number of the part, from 0 on.
-        ordered: whether to take the whole episodes of RL Unplugged instead of its shuffled transitions.
-        dataset_dir: folder of the recordings; None for the default.
-        buffer_dir: folder of the datasets; None for the default.
-        address: where to download from; None for the public address.
+    `address` is where to download from; None for the public address.
     """
     if ordered and source == REPLAY:
         raise UserError(f"--ordered has no effect on {REPLAY}, whose steps are all in order; leave it out")
@@ -97,10 +89,8 @@ def run_convert(
 def _places(folder: Path, files: dict[str, Path], task: str) -> dict[str, Path]:
     """Return where the files are, or are to be downloaded to.
 
-    Args:
-        folder: the folder of the recordings; or a folder inside it that holds the files.
-        files: the places of the files in the folder of the recordings.
-        task: the game.
+    `folder` is that of the recordings, in which the files have the places `files`; or a folder inside it that holds
+    them.
     """
     places = {name: _unpacked(folder / file) for name, file in files.items()}
     for name, file in files.items():

@@ -13,11 +13,7 @@ BEFORE, WIDTH = 40, 110  # letters of a line that `offpcc docs TEXT` shows befor
 
 
 def run_docs(page: Sequence[str]) -> int:
-    """Print the names and titles of all pages, the Markdown of one page, or the pages that contain a text.
-
-    Args:
-        page: the name of a page, or the words of a text; nothing for all pages.
-    """
+    """Print the names and titles of all pages, the Markdown of one page, or the pages that contain a text."""
     pages = {file.relative_to(DOCS).with_suffix("").as_posix(): file for file in sorted(DOCS.rglob("*.md"))}
     width = max(map(len, pages))
     if not page:

@@ -243,16 +243,10 @@ def nothing_there(options: TrainOptions, folder: RunFolder) -> str:
 def command(
     options: TrainOptions, folder: RunFolder, run_id: int | Sequence[int], *extra: str, by_own_config: bool = False
 ) -> str:
-    """Return the command that starts one or several runs with the same options.
+    """Return the command that starts one or several runs with the same options, and with `extra` words at the end.
 
-    Without --config, the command uses the config in `folder`.
-
-    Args:
-        options: options of the current command.
-        folder: folder of the run.
-        run_id: id of the run, or ids of the runs.
-        extra: words at the end of the command.
-        by_own_config: whether the run resumes with its own config; the command then has no --config and no --gin.
+    Without --config, the command uses the config in `folder`. With `by_own_config`, the run resumes with its own
+    config; the command then has no --config and no --gin.
     """
     run_ids = [run_id] if isinstance(run_id, int) else run_id
     is_shown = "--render" in extra  # a saved actor needs only its folder

@@ -107,8 +107,7 @@ def names() -> list[str]:
 def groups(name: str) -> list[HyperparameterGroup]:
     """Return the hyper-parameters behind a name, by class.
 
-    Args:
-        name: of an algorithm, as for --algo; of a class or function in gin, such as ``ReplayBuffer``; or of a memory.
+    It is that of an algorithm, of a class or function in gin, such as ``ReplayBuffer``, or of a memory.
     """
     if name in ALGORITHMS or issubclass(REGISTRY.get(name, object), tuple(ALGORITHMS.values())):
         return [one for one in _of_algorithm(find_algorithm(name)) if one.parameters]

@@ -417,13 +417,9 @@ def _check_parts(plan: Sweep, settings: Sequence[Setting]) -> None:
 
 
 def train_run(group: str, cwd: str, verbose: bool = False, **given: Any) -> int:
-    """Train one run of a sweep, from the start or from its checkpoint; return the exit code.
+    """Train one run of a sweep, named `group`, from the start or from its checkpoint; return the exit code.
 
-    Args:
-        group: the name of the sweep.
-        cwd: the working directory.
-        verbose: whether the run prints; else it writes to a file in its folder, except for errors.
-        given: the options of the run.
+    Unless it is `verbose`, the run writes to a file in its folder, except for errors. `cwd` is the working directory.
     """
     os.environ["WANDB_RUN_GROUP"] = group
     try:

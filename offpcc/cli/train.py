@@ -79,11 +79,7 @@ def run_train(**given: Any) -> int:
 
 
 def _tell_failed(codes: Mapping[int, int]) -> None:
-    """Say at the end which runs failed if others did not: the messages are far above by then.
-
-    Args:
-        codes: the exit code of each run id.
-    """
+    """Say at the end which runs failed if others did not: the messages are far above by then."""
     failed = [str(run_id) for run_id in sorted(codes) if codes[run_id]]
     if 0 < len(failed) < len(codes):
         print_to_stderr(f"run {', '.join(failed)} failed, for the reason given above; the other runs are trained")

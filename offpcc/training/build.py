@@ -400,12 +400,7 @@ def _build_interaction(
 ) -> tuple[Any, Interaction, Imagination | None]:
     """Return a buffer for an algorithm in the environments, the interaction that fills it, and rollouts in a model.
 
-    Args:
-        spec: the description of the run.
-        task: its spaces and environments.
-        algorithm: the algorithm that acts.
-        tests: the test episodes, which may share the environment.
-        recorded: the buffer of recorded data, for a run that goes on in the environments.
+    The tests may share the environment. `recorded` is the buffer of recorded data, for a run that goes on there.
     """
     assert task.make_env is not None
     with explain_failure("environments", "num_envs"):
@@ -444,15 +439,9 @@ def _build_imagination(
     sizes: Mapping[str, Any],
     data: OfflineDataset | None = None,
 ) -> Imagination:
-    """Return the rollouts in a model, whose buffer has `real` as its real part.
+    """Return the rollouts in a model, whose buffer has `real` as its real part, with `sizes` as its arguments.
 
-    Args:
-        spec: the description of the run.
-        task: its spaces and environments.
-        algorithm: the algorithm that acts in the model.
-        real: the buffer of real transitions.
-        sizes: the arguments of that buffer.
-        data: the data that the model learns from; None for the agent's own transitions.
+    The model learns from `data`; without them, from the agent's own transitions.
     """
     assert spec.imagination is not None and spec.model_training is not None
     if real.frame_stack > 1:

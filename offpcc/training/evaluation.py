@@ -166,11 +166,7 @@ def open_environment(
 ) -> gymnasium.Env[Any, Any]:
     """Make an environment and check that its spaces fit the agent. It takes actions in [-1, 1].
 
-    Args:
-        make_env: `make` with the environment's name, and with other arguments if the run has any.
-        algorithm: the agent.
-        render_mode: see `make`.
-        shows_state: True for an environment whose state is recorded, if it has one; the agent does not see it.
+    `shows_state` is for an environment whose state is recorded, if it has one; the agent does not see it.
     """
     made = make_env(render_mode=render_mode, scale_actions=True, shows_state=shows_state)
     seen: spaces.Space[Any] = made.observation_space
@@ -191,11 +187,7 @@ class OtherEnvironmentError(UserError):
 def check_spaces_fit(env: str, seen: spaces.Space[Any], actions: spaces.Space[Any], algorithm: ActorCritic) -> None:
     """Raise if an agent was not trained with such observations and actions.
 
-    Args:
-        env: name of the environment, for the message.
-        seen: the space of what the agent sees of it; Dict observations may be packed.
-        actions: its space of actions.
-        algorithm: the agent.
+    `seen` is the space of what it sees of the environment; Dict observations may be packed.
 
     Raises:
         OtherEnvironmentError: the spaces differ.
@@ -306,15 +298,7 @@ def show_episodes(
 ) -> None:
     """Show episodes in a window, or record them in `folder` if there is no screen; print the results and the files.
 
-    Args:
-        algorithm: the agent.
-        make_env: makes the environment.
-        env: its name, if returns have D4RL's score; else None.
-        num_episodes: number of episodes.
-        longest_episode: see `run_episodes`.
-        folder: for videos.
-        in_window: whether a window is wanted.
-        name: of the files, before their numbers.
+    `env` is the name of the environment if returns have D4RL's score, else None. The files have `name` and a number.
     """
     videos: list[Path] = []
     if in_window and has_screen():
@@ -335,10 +319,6 @@ def changes_rewards(env: gymnasium.Env[Any, Any], options: EnvOptions) -> bool:
     """Return whether a wrapper or `make.kwargs` may change rewards or the ends of episodes.
 
     Returns then have no normalised score.
-
-    Args:
-        env: the environment, with its wrappers.
-        options: with which it was made.
     """
     is_wrapped = bool(options.wrappers) and any(isinstance(one, REWARD_WRAPPERS) for one in levels(env))
     return is_wrapped or bool({*(options.kwargs or ())} - OF_RENDERING)

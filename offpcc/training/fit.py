@@ -446,14 +446,10 @@ def read_checkpoint_of_run(folder: RunFolder) -> tuple[Checkpoint | None, list[s
 
 
 def is_known_to_be_same(spec: RunSpec, old: Settings) -> bool:
-    """Check whether a finished run from data has the same bindings, without reading the data.
+    """Check whether a finished run with the values `old` has the same bindings, without reading its data.
 
     So the contents of the data are not compared. The result is False if a binding differs, or if an extra one names no
     value that the run used. Whether it is allowed is known once the run is built.
-
-    Args:
-        spec: the description of the run.
-        old: the values that the run used.
     """
     bound = plain_values(spec.config.text)
     given = {binding.given for binding in spec.config.bindings if binding.where == COMMAND_LINE}

@@ -149,13 +149,7 @@ class Loop:
 
 
 def report_skipped_updates(stats: AverageStats, epoch: int | None, algorithm: str) -> None:
-    """Print how many updates were skipped, if any.
-
-    Args:
-        stats: the statistics of the updates.
-        epoch: the epoch of the updates; None for updates after the last epoch.
-        algorithm: the name of the algorithm's class.
-    """
+    """Print how many updates were skipped, if any; `epoch` is None for updates after the last epoch."""
     skipped, number = stats.num_skipped()
     if not skipped:
         return

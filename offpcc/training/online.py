@@ -104,11 +104,7 @@ class OnlineOptions(Settings):
 def check_begins_online(num_epochs: int | None, options: OnlineOptions, algo: str, in_model: bool) -> None:
     """Raise if a run with recorded data cannot begin in its environment, without a phase of the data alone.
 
-    Args:
-        num_epochs: epochs of the data alone; None if they are not known.
-        options: the settings of the online phase.
-        algo: name of the algorithm.
-        in_model: whether it learns in a model in the first phase.
+    `num_epochs` are those of this phase, None if they are not known. `in_model` is whether it learns in a model then.
     """
     if num_epochs != 0:
         return
@@ -323,17 +319,11 @@ class OtherNetworksError(UserError):
 
 
 def take_over(algorithm: ActorCritic, state: Mapping[str, Any], source: str, normalized: bool | str) -> None:
-    """Load the state of an algorithm, or of another one whose networks are equal in shape.
+    """Load the state of an algorithm, or of another one whose networks are equal in shape, from `source`.
 
     All networks have to be there. A target network that the other one lacks is a copy of its network. Of the other
     parts, such as optimizers and a learned temperature, those with the same name and form are loaded. Observations are
-    normalised if they were.
-
-    Args:
-        algorithm: the algorithm that takes over.
-        state: the other one's `state_dict`.
-        source: what it is from, for messages.
-        normalized: how it normalises observations; see `normalizes`.
+    normalised if they were; see `normalizes`.
 
     Raises:
         OtherNetworksError: the networks differ; the message names the first difference.
@@ -406,13 +396,8 @@ def loss_at_switch(progress: Mapping[str, Sequence[float]]) -> Loss | None:
     """Return drop and regret of a table, as Tarasov et al. 2022 (CORL, arXiv:2210.07105) define regret.
 
     Without normalised scores, the score is (R - first) / (best - first), with the first and the best test return of the
-    run. It is NaN where both are equal. A drop below 0 means that no test was worse than the best one offline.
-
-    Args:
-        progress: the columns.
-
-    Returns:
-        None if the run has no tests of both phases.
+    run. It is NaN where both are equal. A drop below 0 means that no test was worse than the best one offline. Without
+    tests of both phases, the result is None.
     """
     if switch_of(progress) is None or "test/return" not in progress:
         return None

@@ -686,7 +686,8 @@ def plot(
             they are known, one legend, and BC as a dashed line; see `plot_grid`.
         average: number of values of a moving average, in a grid.
         final: True for a grid of the last values.
-        announce: see `plot_runs`.
+        announce: called with a message for each group that is left out because its runs have no number for the metric
+            at a common step.
 
     Raises:
         UserError: a folder holds no runs, no run has a number for the metric, or the picture cannot be written.

@@ -274,10 +274,6 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
 
     Two runs that act in their environment need no check, because the folder's name is that of the environment. A
     missing or damaged `run.json` passes the check.
-
-    Args:
-        folder: the run's folder; it is not created.
-        origin: the origin of the run.
     """
     found = folder.siblings.glob("*") if folder.is_in_results else ()
     numbers = sorted(int(path.name) for path in found if path.name.isdecimal())

@@ -255,12 +255,7 @@ def no_td_errors(buffer: Buffer, algorithm: Algorithm) -> UserError:
 
 
 def report_unnamed_stats(algorithm: Algorithm, names: Iterable[str]) -> None:
-    """Print which statistics of updates are in no table, as the algorithm's `stat_names` lacks them.
-
-    Args:
-        algorithm: the algorithm.
-        names: what the table has no column for.
-    """
+    """Print which of these names are statistics of updates that are in no table, as `stat_names` lacks them."""
     prefix = "update/"
     if lost := [name.removeprefix(prefix) for name in names if name.startswith(prefix)]:
         print_to_stderr(
@@ -278,11 +273,9 @@ def check_settings(**settings: Any) -> None:
 
 
 def check_num_epochs(num_epochs: int | None, goes_online: bool) -> None:
-    """Raise if a run has no epoch at all.
+    """Raise if a run has no epoch at all, neither before its online phase nor in it.
 
-    Args:
-        num_epochs: the epochs before the online phase, or of a run without one; None if they are not known.
-        goes_online: whether there is an online phase.
+    `num_epochs` are those before it, or those of a run without one; None if they are not known.
     """
     if num_epochs == 0 and num_epochs is not False and not goes_online:
         raise UserError(
@@ -303,13 +296,9 @@ def check_num_envs(interaction: Interaction | None, num_steps_per_epoch: int) ->
 def explain_no_updates(
     interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
 ) -> str:
-    """Return a warning if a run in environments ends before its first update, else "".
+    """Return a warning if a run in environments, of `num_steps` steps, ends before its first update, else "".
 
-    Args:
-        interaction: takes the steps; None for learning from a dataset, where updates start at once.
-        num_steps: environment steps of the whole run.
-        update_after: see `train`.
-        updates_per_step: see `train`; with 0 there is no warning.
+    There is none without an interaction, where updates start at once, or without updates. See `train` for the settings.
     """
     if interaction is None or not updates_per_step or update_after < num_steps:
         return ""
@@ -322,7 +311,7 @@ def explain_no_updates(
 def planned_updates(
     interaction: Interaction | None, num_steps: int, update_after: int, updates_per_step: float
 ) -> float:
-    """Return the number of updates of a full run; for the arguments see `explain_no_updates`."""
+    """Return the number of updates of a full run; see `train` for the settings."""
     return updates_per_step * max(num_steps - (update_after if interaction else 0), 0)
 
 

@@ -53,11 +53,7 @@ def is_own_config(spec: RunSpec, file: Path) -> bool:
 def describe_config(spec: RunSpec, config: str, file: Path, unused: Collection[str] = ()) -> list[str]:
     """Return the bindings that have an effect, one line per class, and the file with all values.
 
-    Args:
-        spec: the description of the run.
-        config: all values in use, as gin writes them.
-        file: the file that stores them.
-        unused: names of values without effect on this run, such as "train.update_after".
+    `config` are all values in use, as gin writes them, and `unused` the names of those without effect on this run.
     """
     which = "the other" if spec.config.given else "all"
     if is_own_config(spec, file):  # the run resumes with its own config, which binds every value

@@ -441,12 +441,7 @@ def _parts_to_bind(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:
-    """Check whether an agent has a memory, before it is built.
-
-    Args:
-        algorithm: its class.
-        given: arguments of the class; gin's bindings and the defaults give the others.
-    """
+    """Check whether an agent has a memory, before it is built with the `given` arguments, gin's and the defaults."""
     for name in ("encoder", "shared_encoder"):
         builder = (given or {}).get(name) or loading.bound_value(algorithm, name)
         builder = builder or getattr(algorithm, f"default_{name}", None)
@@ -551,9 +546,7 @@ def data_name(dataset: str | Path | Dataset | None) -> str:
 def model_settings(algorithm: type[ActorCritic], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return gin's arguments of `DynamicsModel`; a model of an agent with memory reads more than one observation.
 
-    Args:
-        algorithm: the class of the agent.
-        arguments: those of the class that are given in Python.
+    The agent's class has the `arguments` of Python.
     """
     is_bound = "history" in loading.bindings_of(DynamicsModel)
     given = {"history": RECURRENT_HISTORY} if has_memory(algorithm, arguments) and not is_bound else {}
@@ -586,12 +579,7 @@ def check_goes_online(
 ) -> None:
     """Raise if a run cannot go on in an environment after it learned from a dataset.
 
-    Args:
-        num_steps: of the environment.
-        env: the environment.
-        dataset: what it learned from.
-        start_from: the run of --from.
-        known_env: the environment of that run, for the message.
+    `start_from` is the run of --from, and `known_env` its environment, for the message.
     """
     if start_from is not None and not num_steps:
         raise UserError("--then_env_steps is 0, so the run would not continue; give the number of environment steps")

@@ -122,18 +122,7 @@ def plot_grid(folders: Sequence[Path], file: Path, *, metric: str, average: int,
     Returns are D4RL's scores in panels where all runs have these; with changed rewards, a run has none. A line has a
     band of one standard deviation over runs. BC is a dashed black line at the mean of its last values.
 
-    Args:
-        folders: folders of runs, algorithms or environments.
-        file: the picture (PNG, PDF or SVG, by its suffix).
-        metric: the column of `progress.csv`.
-        average: number of values of a moving average of curves and bands; 1 for none.
-        final: True to draw only the last value of each algorithm, with its standard deviation over runs.
-
-    Returns:
-        The final result of each group, in the units of the metric.
-
-    Raises:
-        NoRunsError: a folder holds no runs, or no runs have a number for the metric.
+    The arguments and the result are those of `offpcc.plot`; the latter is in the units of the metric.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import EngFormatter

@@ -44,11 +44,8 @@ THIN = 0.8  # points; width of the line of a single run
 def plot_run(folder: Path, file: Path) -> None:
     """Plot a run's learning curve: test return with a band of one standard deviation, and training return.
 
-    A run without both, which learns from a dataset and has no environment, gets a plot of its losses.
-
-    Args:
-        folder: The run's folder, `<environment>/<algorithm>/<run id>`.
-        file: The image file to write (PNG, PDF or SVG, by its suffix).
+    The folder is `<environment>/<algorithm>/<run id>`. A run without both returns, which learns from a dataset and has
+    no environment, gets a plot of its losses.
     """
     progress = read_progress(folder / "progress.csv")
     environment, algorithm, run_id = folder.resolve().parts[-3:]
@@ -84,18 +81,7 @@ def plot_runs(
     Thin lines show the longer runs from there on. Each environment has its own panel. Where learning goes on in the
     environment after recorded data, a vertical line marks the switch, and a thin line shows each run.
 
-    Args:
-        folders: Folders of runs, algorithms or environments.
-        file: The image file to write (PNG, PDF or SVG, by its suffix).
-        metric: The column of `progress.csv` to plot.
-        announce: Called with a message for each group that is left out because its runs have no number for the metric
-            at a common step.
-
-    Returns:
-        The final result of each group.
-
-    Raises:
-        NoRunsError: If a folder holds no runs, or no group's runs have a number at a common step.
+    The arguments and the result are those of `offpcc.plot`.
     """
     groups, faults = groups_with_numbers(folders, metric)
     names, missing = labels_of(groups), [str(fault) for fault in faults]

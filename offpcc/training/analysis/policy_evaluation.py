@@ -217,12 +217,9 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
 
 
 def policy_actions(actor: ActorCritic, rows: TransitionTable, seed: int = 0) -> Array:
-    """Return the actor's action (R, A) in [-1, 1] at each recorded observation, given the recorded history.
+    """Return the actor's action (R, A) in [-1, 1] at each observation of whole episodes, given the recorded history.
 
-    Args:
-        actor: the actor, which acts with the mode of its policy.
-        rows: whole episodes.
-        seed: the seed of policies that draw, as BCQ's does.
+    The actor acts with the mode of its policy. The seed is for policies that draw, as BCQ's does.
     """
     noise, actions = actor.noise, np.zeros(rows.actions.shape, np.float32)
     actor.noise = Noise(seed, actor.device)

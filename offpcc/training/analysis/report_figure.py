@@ -24,12 +24,7 @@ FAINT = 0.35  # opacity of the line of a run
 
 
 def draw_report(report: Report, file: Path) -> None:
-    """Draw the statistics, profiles and curves of a report, with every seed as a dot and as a thin line.
-
-    Args:
-        report: the values.
-        file: the picture (PNG, PDF or SVG, by its suffix).
-    """
+    """Draw the statistics, profiles and curves of a report, with every seed as a dot and as a thin line."""
     from matplotlib.lines import Line2D
 
     names = list(dict.fromkeys([*(one.name for one in report.entries), *(one.algorithm for one in report.budgets)]))

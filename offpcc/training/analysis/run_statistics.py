@@ -62,13 +62,10 @@ def profile(tasks: Scores, thresholds: Array) -> Array:
 
 
 def expected_best(scores: Array) -> Array:
-    """Return the expected score (R,) of the best of k = 1, ..., R policies, each evaluated once.
+    """Return the expected score (R,) of the best of k = 1, ..., R policies, each evaluated once; `scores` is (R,).
 
     The k policies are drawn from all R without replacement. Kurenkov & Kolesnikov 2022 (arXiv:2110.04156) call this
     Expected Online Performance, and draw with replacement, which gives less.
-
-    Args:
-        scores: (R,), one for each policy.
     """
     ordered, number = np.sort(scores)[::-1], len(scores)
     rank, k = np.arange(number - 1)[:, None], np.arange(1, number + 1)[None]

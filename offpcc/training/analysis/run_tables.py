@@ -48,16 +48,10 @@ class Mean(NamedTuple):
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Find the runs in a run's, an algorithm's or an environment's folder.
-
-    Args:
-        folder: The folder to search, at any depth.
-
-    Returns:
-        The folders that hold a `progress.csv`, sorted.
+    """Return the folders that hold a `progress.csv` in a folder, at any depth, sorted.
 
     Raises:
-        NoRunsError: If there are none.
+        NoRunsError: there are none.
     """
     runs = sorted(file.parent for file in folder.rglob("progress.csv") if file.is_file())
     if not runs:
@@ -120,12 +114,7 @@ class Aligned(NamedTuple):
 
 
 def align_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Aligned:
-    """Return the numbers of runs at their common steps. Runs without any number are left out.
-
-    Args:
-        group: the name of the group, for messages.
-        runs: the folders of the runs.
-        metric: a column of the tables.
+    """Return the numbers of the runs of a group at their common steps. Runs without any number are left out.
 
     Raises:
         NoRunsError: no run has a number, or the runs have no common step.

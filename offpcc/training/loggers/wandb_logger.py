@@ -33,10 +33,7 @@ def check_installed() -> None:
 def start_run(folder: Path, announce: Callable[[str], None], **names: Any) -> Any:
     """Start a run of Weights & Biases, or an offline run if the user is not logged in or the server does not answer.
 
-    Args:
-        folder: Weights & Biases writes into it.
-        announce: prints a line for the user.
-        names: more arguments of `wandb.init`.
+    It writes into `folder`, and `names` are more arguments of `wandb.init`.
     """
     # For output outside of a run; `wandb.Settings` below silences the run itself.
     os.environ.setdefault("WANDB_SILENT", "true")
@@ -68,10 +65,7 @@ def start_run(folder: Path, announce: Callable[[str], None], **names: Any) -> An
 def upload_report(values: Mapping[str, Any], files: Mapping[str, Path], announce: Callable[[str], None]) -> None:
     """Log the table, the figure and the JSON file of a report as one run of the type "report".
 
-    Args:
-        values: what `offpcc.report` returns.
-        files: the written files by suffix: ".md", ".png" and ".json".
-        announce: prints a line for the user.
+    `values` are those that `offpcc.report` returns, and `files` the written files by suffix.
     """
     name = files[".json"].stem
     run = start_run(files[".json"].parent, announce, job_type="report", group="reports", name=name)

@@ -120,16 +120,8 @@ def fit_model(
 ) -> DynamicsModel:
     """Train a model of recorded data to the end, and keep it in a file; return the model.
 
-    Args:
-        data: the data.
-        file: the file.
-        env: name of the environment whose view of the data the model predicts; "" for none.
-        settings: arguments of `DynamicsModel`.
-        training: settings of the training.
-        device: the device.
-        seed: seed of the weights, the holdout and the order.
-        content: the content of the file, to continue its training; None for a new one.
-        show: receives lines about the progress.
+    It predicts the view of the data of the environment `env`, "" for none. `content` is that of the file, to continue
+    its training; None for a new one.
     """
     if content is None:
         model = model_for_data(data, [env, data.recorded_in or "", data.name], device, seed, settings, env)
@@ -274,15 +266,7 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> No
 def check_same_settings(
     content: Mapping[str, Any], settings: Mapping[str, Any], training: Mapping[str, Any], file: Path, remedy: str
 ) -> None:
-    """Raise if a model was trained with other settings.
-
-    Args:
-        content: that of its file, as `read_model` returns it.
-        settings: arguments of `DynamicsModel`.
-        training: arguments of `ModelTraining`, and a ``--seed``.
-        file: the file.
-        remedy: the advice in the message.
-    """
+    """Raise if the model of a file with this content had other settings; `training` may have a ``--seed``."""
     before = dict(content["class"]["arguments"])
     known = content["training"] or content["facts"]
     before |= {"--seed": before["seed"], **known.get("settings", training)}
@@ -308,7 +292,7 @@ def model_for_env(
     settings: Mapping[str, Any], env: str, observations: spaces.Box, actions: spaces.Box,
     device: torch.device, seed: int, is_altered: bool,
 ) -> DynamicsModel:  # fmt: skip
-    """Return a model for the environment `env`, which a run will train; see `model_for_data` for the arguments.
+    """Return a model for the environment `env`, which a run will train.
 
     If the environment may differ from that of its name, `is_altered`, its rule is not taken by default.
     """
@@ -351,13 +335,8 @@ def model_for_data(
 ) -> DynamicsModel:
     """Build an untrained model for recorded data, and decide how imagined episodes terminate.
 
-    Args:
-        data: the recorded data.
-        names: names that may have a known termination rule: of the environment and of the data.
-        device: the device.
-        seed: seed of the initial weights.
-        settings: arguments of `DynamicsModel`.
-        env: name of the environment whose view of the data the model predicts; "" for none.
+    `names`, of the environment and of the data, may have a known termination rule. The model predicts the view of the
+    data of the environment `env`, "" for none.
     """
     rows = data.rows
     if data.discrete is not None:

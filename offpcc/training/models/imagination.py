@@ -197,13 +197,7 @@ class ImaginationOptions(Settings):
 def imagination_options(algorithm: type[ActorCritic], algo: str, data: str) -> ImaginationOptions | None:
     """Return the settings of an algorithm's rollouts: gin's, else those tuned for the data, else the algorithm's.
 
-    Args:
-        algorithm: the class.
-        algo: its name, as for ``--algo``.
-        data: name of the data.
-
-    Returns:
-        None for an algorithm without a model.
+    The algorithm is given by its class and its name, the data by their name. None for an algorithm without a model.
     """
     if (of_algorithm := getattr(algorithm, "imagination", None)) is None:  # a user's class may have no such attribute
         return None
@@ -276,10 +270,7 @@ def stat_names(trains_model: bool, penalty: Any = None, threshold: Any = None, *
 def imagined_capacity(options: ImaginationOptions, real: Any, longest: int) -> int:
     """Return the capacity of a buffer of imagined transitions: in rows, or with memory in episodes.
 
-    Args:
-        options: the settings.
-        real: the buffer of real transitions.
-        longest: length of the longest episode.
+    `real` is the buffer of real transitions, and `longest` the length of the longest episode.
     """
     shortest, rows = min(options.stored_lengths), max(options.stored_lengths) + 1  # the latter of a rollout
     rollouts = math.inf  # that are kept

@@ -51,13 +51,7 @@ class Quality(NamedTuple):
 
 
 def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Range | None = None) -> Quality:
-    """Compare the predictions of a model with recorded data.
-
-    Args:
-        model: the model.
-        rows: the data, seen and scaled as those of the model.
-        action_range: see `check_model_fits_data`.
-    """
+    """Compare the predictions of a model with recorded data, seen and scaled as those of the model."""
     check_model_fits_data(model, rows, action_range)
     data = Transitions(rows, model.history)
     indices = data.some(MOST_ROWS)
@@ -104,10 +98,8 @@ def model_quality(model: DynamicsModel, rows: TransitionTable, action_range: Ran
 def check_model_fits_data(model: DynamicsModel, rows: TransitionTable, action_range: Range | None) -> None:
     """Raise if a model cannot read some data.
 
-    Args:
-        model: the model.
-        rows: the data.
-        action_range: lowest and highest action of the recording, which `rows` maps to -1 and 1; None if unknown.
+    `action_range` is the lowest and the highest action of the recording, which `rows` maps to -1 and 1; None if
+    unknown.
     """
     sizes = rows.observations.shape[1:], rows.actions.shape[1:]
     if sizes != ((model.observation_dim,), (model.action_dim,)):

@@ -144,13 +144,7 @@ class Log:
 
 
 def first_position(data: Transitions, actor: Any, starts: Starts) -> Position:
-    """Return the state of rollouts at their starts.
-
-    Args:
-        data: recorded transitions.
-        actor: the agent; its memory is run over the recorded steps before the starts.
-        starts: where the rollouts begin.
-    """
+    """Return the state of rollouts at their starts. A memory is run over the recorded steps before them."""
     observed, acted, *_ = data[starts.indices]
     number = len(starts.indices)
     if actor.memoryless:
@@ -171,16 +165,10 @@ def play_rollouts(
     pessimism: Pessimism,
     deterministic: bool = False,
 ) -> tuple[Log, Position]:
-    """Play rollouts side by side; return their steps, and the state of those that have not ended.
+    """Play rollouts of at most `length` steps side by side; return their steps, and the state of those that go on.
 
-    Args:
-        model: the model.
-        actor: `ActorCritic`, or another object with its `act` and `memoryless`.
-        position: the state of the rollouts.
-        length: largest number of steps of a rollout.
-        generator: draws the model's networks and noise.
-        pessimism: what the uncertainty does.
-        deterministic: whether the actor acts with the mode of its policy.
+    The actor is an `ActorCritic`, or another object with its `act` and `memoryless`. The generator draws the model's
+    networks and noise.
     """
     log = Log(position.observed[:, -1].copy())
     for _ in range(length):

@@ -287,11 +287,7 @@ class ModelFit:
         return progress
 
     def finish(self, is_measured: bool = True) -> None:
-        """Give the model the kept weights, and choose its elites.
-
-        Args:
-            is_measured: whether its uncertainty over the data is measured.
-        """
+        """Give the model the kept weights, choose its elites, and measure its uncertainty if `is_measured`."""
         model = self.model
         with torch.no_grad():
             for name, parameter in model.named_parameters():

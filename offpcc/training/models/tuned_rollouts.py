@@ -34,9 +34,7 @@ TUNED: Mapping[str, Any] = {
 def tuned_pair(algorithm: str, data: str) -> dict[str, Any]:
     """Return the tuned length of rollouts and threshold or coefficient of a mode for D4RL's data; {} if unknown.
 
-    Args:
-        algorithm: name of the algorithm without memory, such as "aleatoric_penalty".
-        data: name of the data, such as "hopper-medium-replay-v2".
+    The mode is named without memory, as in "aleatoric_penalty", and the data as in "hopper-medium-replay-v2".
     """
     names = {f"{task}-{kind}-v2": (row, column) for row, task in enumerate(TASKS) for column, kind in enumerate(KINDS)}
     if algorithm not in TUNED or data not in names:
