@@ -138,7 +138,8 @@ def is_own(cls: type, *methods: str) -> bool:
 def has_modes(layer: nn.Module) -> bool:
     """Check whether a layer may compute something else in train mode: dropout, batch norm, or a class of the user's."""
     is_of_user = not type(layer).__module__.startswith(("offpcc.", "torch.nn.modules."))
-    return is_of_user or isinstance(layer, TRAIN_MODE_LAYERS) or bool(getattr(layer, "dropout", 0.0))  # of nn.GRU
+    drops_out: bool = getattr(layer, "dropout", 0.0) != 0.0  # of nn.GRU
+    return drops_out or is_of_user or isinstance(layer, TRAIN_MODE_LAYERS)
 
 
 def check_actions(

@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "6f58ebffff01875f",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "919c818bfd127cc0",
+    "algorithms.construction": "7b4a01061ef49321",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "9eb569eb9568d172",
     "algorithms.iql": "b17fb2fd07d7e36f",
