@@ -118,8 +118,7 @@ class Acting(Construction):
     @torch.no_grad()
     def _act(self, known: Inputs, begins: np.ndarray, memory: Memory, deterministic: bool) -> tuple[np.ndarray, Memory]:
         """Act with the PyTorch networks."""
-        for module in self._train_mode_layers:
-            module.eval()
+        self.set_modes(False)
         inputs = Inputs(*(torch.as_tensor(x, device=self.device).unsqueeze(1) for x in known))
         if memory is not None:
             # The memory of a resumed run comes from a file; a memory from the NumPy mirror holds arrays.

@@ -46,8 +46,7 @@ class ActorCritic(Acting, Construction):
 
     def prepare(self, batch: Batch, learns: bool = True) -> Batch:
         """Return the batch with zeros in padding, and observations augmented (images) and normalised (vectors)."""
-        for module in self._train_mode_layers:
-            module.train(learns)
+        self.set_modes(learns)
         batch = self.unpack(self.fold(batch.to(self.device)).without_padding())
         observations = batch.observations
         self.nonfinite_guard.check_batch(*[getattr(batch, name) for name in self.checked_fields if learns])

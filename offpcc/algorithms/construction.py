@@ -3,9 +3,9 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 import torch
@@ -140,6 +140,23 @@ def has_modes(layer: nn.Module) -> bool:
     is_of_user = not type(layer).__module__.startswith(("offpcc.", "torch.nn.modules."))
     drops_out: bool = getattr(layer, "dropout", 0.0) != 0.0  # of nn.GRU
     return drops_out or is_of_user or isinstance(layer, TRAIN_MODE_LAYERS)
+
+
+class ModeLayer(NamedTuple):
+    """A layer of `has_modes`, as `find_mode_layers` finds it."""
+
+    layer: nn.Module
+    weights: list[Tensor]  # its own; without any, those of the module around it
+    is_inside: bool  # whether it is a part of another such layer, whose method `train` decides for it
+
+
+def find_mode_layers(module: nn.Module, weights: Sequence[Tensor] = (), is_inside: bool = False) -> Iterator[ModeLayer]:
+    """Yield the layers in a module that may compute something else in train mode."""
+    weights = list(module.parameters()) or list(weights)
+    if is_found := has_modes(module):
+        yield ModeLayer(module, weights, is_inside)
+    for child in module.children():
+        yield from find_mode_layers(child, weights, is_inside or is_found)
 
 
 def check_actions(
@@ -322,9 +339,8 @@ class Construction:
         self.actor_q = self.default_actor_q if actor_q is None else actor_q
         with seeded_torch(seed):
             self._build_networks(networks)
-        # Dropout and batch norm: train mode in updates, eval mode in `act`.
-        self._train_mode_layers = [m for part in self.networks() for m in part.modules() if has_modes(m)]
-        for module in self._train_mode_layers:
+        self._train_mode_layers = [found for part in self.networks() for found in find_mode_layers(part)]
+        for module, *_ in self._train_mode_layers:
             if isinstance(module, Dropout):
                 module.noise = self.noise
         self.memoryless = self.shared_encoder.memoryless and self.actor_encoder.memoryless
@@ -419,7 +435,7 @@ class Construction:
         self.state_normalization = new((self.num_states,)).to(self.device) if is_wanted and self.num_states else None
         normalizations = [part for part in (self.normalization, self.state_normalization) if part is not None]
         statistics = [statistic for part in normalizations for statistic in part.buffers()]
-        for module in self._train_mode_layers:
+        for module, *_ in self._train_mode_layers:
             statistics += module.buffers() if isinstance(module, TRAIN_MODE_LAYERS) else ()
         if self.has_critics:
             statistics += self._targets.target_buffers
@@ -507,6 +523,15 @@ class Construction:
             batch = batch.folded(self.gamma, self.reward_scale, self.reward_shift)
         return batch
 
+    def set_modes(self, learns: bool) -> None:
+        """Set dropout and batch norm to train mode in updates, else to eval mode; where weights are frozen, to eval."""
+        for layer, _, is_inside in self._train_mode_layers:
+            if not is_inside:
+                layer.train(learns)
+        for layer, weights, _ in self._train_mode_layers if learns else ():
+            if weights and not any(weight.requires_grad for weight in weights):
+                layer.eval()
+
     def check_unprepared(self, batch: Batch) -> None:
         """Raise if an `inner_update` that did not call `prepare` got a batch that `prepare` would have changed."""
         normalizes = self.normalization is not None or self.state_normalization is not None
@@ -517,7 +542,7 @@ class Construction:
             "applies clip_rewards": self.clip_rewards,
             "puts zeros into padding": not batch.complete,
             "sets dropout and batch norm to train mode": any(
-                isinstance(m, TRAIN_MODE_LAYERS) or getattr(m, "dropout", 0.0) for m in self._train_mode_layers
+                isinstance(m, TRAIN_MODE_LAYERS) or getattr(m, "dropout", 0.0) for m, *_ in self._train_mode_layers
             ),
         }
         missed = [change for change, is_made in changes.items() if is_made]

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+import offpcc
 from offpcc.algorithms import BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3
 from offpcc.algorithms.optim import PolyakAverage
 from offpcc.core import Batch
@@ -140,3 +141,41 @@ def test_a_skipped_update_leaves_the_statistics_of_targets(is_awaited):
     after = buffers(agent.shared_encoder) + buffers(agent.target_shared_encoder)
     assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
     assert all(torch.isfinite(buffer).all() for buffer in after)
+
+
+@offpcc.configurable
+class Pretrained(Normed):
+    """Its network is frozen in one of two ways, or learns with constant statistics."""
+
+    def __init__(self, shape, *, how="requires_grad"):
+        super().__init__(shape)
+        self.how, self.last = how, nn.Linear(6, 6)
+        self.net.requires_grad_(how != "requires_grad")
+
+    def train(self, mode=True):
+        super().train(mode)
+        if self.how == "train":
+            self.net.eval()
+        return self
+
+    def forward(self, inputs, state=None):
+        return self.last(super().forward(inputs)[0]), None
+
+
+@pytest.mark.parametrize("how", ["requires_grad", "train"])
+@pytest.mark.parametrize(
+    "inside", [lambda build: build, lambda build: functools.partial(MEMORY, feature_extractor=build)]
+)
+def test_frozen_weights_have_constant_statistics_and_no_dropout(how, inside):
+    """Also inside of a memory, with weight decay and clipping; an encoder's own method `train` decides, too."""
+    build = inside(functools.partial(Pretrained, how=how))
+    agent = SAC(*BOXES, hidden_dims=(8,), encoder=build, weight_decay=0.1, max_grad_norm=0.1)
+    net = next(part for part in agent.actor_encoder.modules() if isinstance(part, Pretrained)).net
+    statistics, weights = buffers(net), [weight.clone() for weight in net.parameters()]
+    agent.update_networks(batch())
+    assert not (net[1].training or net[2].training) and equal(buffers(net), statistics)
+    assert equal(net.parameters(), weights) == (how == "requires_grad")
+    agent.prepare(batch(), learns=False)
+    net.requires_grad_(True)  # learns from now on
+    agent.update_networks(batch(1))
+    assert equal(buffers(net), statistics) == (how == "train")
