@@ -554,15 +554,23 @@ class Construction:
 
     def augment(self, observations: Tensor) -> Tensor:
         """Return augmented images (B, T, C, height, width), or Dict observations (B, T, F) with augmented images."""
-        assert self.augmentation is not None
-        one_per_row = not self.memoryless
         if self.packed is None:
-            return self.augmentation(observations, self.noise, one_per_row=one_per_row)
+            return self._augment_images(observations)
         shape = self.packed.unpacked_shape
         lead = observations.shape[:2]
         entries = [observations[..., part.columns].reshape(*lead, *part.shape) for part in shape.images]
-        images = [self.augmentation(entry, self.noise, one_per_row=one_per_row) for entry in entries]
-        return torch.cat([observations[..., : shape.num_numbers], *(image.flatten(2) for image in images)], -1)
+        images = [self._augment_images(entry).flatten(2) for entry in entries]
+        return torch.cat([observations[..., : shape.num_numbers], *images], -1)
+
+    def _augment_images(self, images: Tensor) -> Tensor:
+        assert self.augmentation is not None
+        augmented = self.augmentation(images, self.noise, one_per_row=not self.memoryless)
+        if augmented.shape != images.shape or augmented.dtype != images.dtype:
+            raise UserError(
+                f"{type(self).__name__}.augmentation returned {augmented.dtype} of the shape {tuple(augmented.shape)} "
+                f"for {images.dtype} of the shape {tuple(images.shape)}; return the same type and shape"
+            )
+        return augmented
 
     def build_actor(self, summary_dim: int, hidden_dims: Sequence[int]) -> nn.Module:
         """Return the policy network; default: for discrete actions, the logits of a policy."""
@@ -701,6 +709,14 @@ class Construction:
             self.actor_optimizer = self.optimizer(actors)
         heads = self.actor if self.acts_by_values else self.critics
         critics = [(self.critic_encoders.parameters(), encoder_lr), (heads.parameters(), self.lr)]
+        of_actor = {id(weight) for weight in self.actor_encoder.parameters() if weight.requires_grad}
+        is_tied = not of_actor.isdisjoint(map(id, self.critic_encoders.parameters()))
+        if is_tied and not self.acts_by_values:
+            raise UserError(
+                f"{type(self).__name__}.encoder builds encoders of actor and critics that have the same weights, which "
+                f"two optimizers would change; make these weights in the encoder's __init__, freeze them, or give the "
+                f"encoder as shared_encoder"
+            )
         self.critic_optimizer = self.optimizer(shared + critics)
         pairs = [
             (self.target_shared_encoder, self.shared_encoder),

@@ -76,10 +76,12 @@ class Encoder(nn.Module):
     Attributes:
         dim: width of a summary.
         context_length: see `Cell`.
+        learning_only: names of arguments for which an actor's file has None, such as a file of pretrained weights.
     """
 
     memoryless = True
     sizes: ClassVar[frozenset[str]] = frozenset({"shape"})
+    learning_only: ClassVar[frozenset[str]] = frozenset()
     dim: int
     context_length: int | None = None
 
@@ -259,6 +261,7 @@ def rebuilds(part: Encoder | Cell) -> dict[str, Any]:
                 f"actor's file; rename this argument to shape"
             )
     arguments = {key: value for key, value in description["arguments"].items() if key not in part.sizes}
+    arguments |= dict.fromkeys(arguments.keys() & part.learning_only)  # not left out: gin would fill it in
     for name, inside in part.named_children():  # a child module, built from the argument of the same name
         if name in arguments and isinstance(inside, Encoder | Cell):
             arguments[name] = rebuilds(inside)

@@ -562,3 +562,61 @@ def test_the_note_on_recorded_data_names_the_attribute_that_says_that_an_own_alg
     note = note_on_data(offpcc.RunSpec.make("pendulum-v0", KeepsAnArray, dataset="x.hdf5", seed=1))
     assert note.endswith("if it is for such data, set is_offline = True in its class")
     assert "is_offline" not in note_on_data(offpcc.RunSpec.make("pendulum-v0", "sac", dataset="x.hdf5", seed=1))
+
+
+@offpcc.configurable
+class FromFile(offpcc.networks.Encoder):
+    """An encoder with pretrained weights, or with layers that somebody else made."""
+
+    learning_only = frozenset({"weights"})
+
+    def __init__(self, shape, *, weights=None, layers=None):
+        super().__init__(shape)
+        self.net, self.dim = torch.nn.Linear(3, 2) if layers is None else layers, 2
+        if weights is not None:
+            self.net.load_state_dict(torch.load(weights, weights_only=True))
+
+    def forward(self, inputs, state=None):
+        return self.net(inputs.observation), None
+
+
+@offpcc.configurable
+class AlwaysFromFile(FromFile):
+    learning_only = frozenset()
+
+
+@pytest.mark.parametrize("inside", [lambda cls: cls, lambda cls: functools.partial(Recurrent, feature_extractor=cls)])
+def test_an_actor_with_pretrained_weights_does_not_need_their_file(inside, tmp_path):
+    """Not even if gin still names it."""
+    torch.save(torch.nn.Linear(3, 2).state_dict(), tmp_path / "vision.pt")
+    offpcc.configure(None, f"FromFile.weights = '{tmp_path / 'vision.pt'}'")
+    for cls in (FromFile, AlwaysFromFile):
+        learner = offpcc.SAC("pendulum-v0", encoder=inside(cls), hidden_dims=(4,))
+        offpcc.Agent(learner.algorithm).save(tmp_path / f"{cls.__name__}.pt")
+    (tmp_path / "vision.pt").unlink()
+    loaded = offpcc.Agent.load(tmp_path / "FromFile.pt").algorithm.actor_encoder.state_dict()
+    with pytest.raises(UserError, match=r"No such file .*vision.pt'\); name the argument .* in learning_only, and"):
+        offpcc.Agent.load(tmp_path / "AlwaysFromFile.pt")
+    assert loaded.keys() and len(loaded) == len(learner.algorithm.actor_encoder.state_dict())
+
+
+def test_weights_that_actor_and_critics_share_without_a_shared_encoder_are_refused():
+    space, actions = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-1.0, 1.0, (1,), np.float32)
+    layers = torch.nn.Linear(3, 2)
+    encoder = functools.partial(FromFile, layers=layers)
+    with pytest.raises(UserError, match=r"have the same weights, which two optimizers would change; .* shared_encoder"):
+        SAC(space, actions, encoder=encoder)
+    SAC(space, actions, shared_encoder=encoder)
+    offpcc.algorithms.DQN(space, spaces.Discrete(2), encoder=encoder)  # its actor is the Q network
+    layers.requires_grad_(False)
+    SAC(space, actions, encoder=encoder)
+
+
+@pytest.mark.parametrize("change", [lambda frames: frames / 255.0, lambda frames: frames[:, :, :, 1:]])
+def test_an_augmentation_that_returns_other_images_is_refused(change):
+    space, actions = spaces.Box(0, 255, (1, 40, 40), np.uint8), spaces.Box(-1.0, 1.0, (1,), np.float32)
+    agent = offpcc.algorithms.ConvolutionalSAC(
+        space, actions, augmentation=lambda frames, noise, one_per_row: change(frames)
+    )
+    with pytest.raises(UserError, match=r"augmentation returned .* for torch.uint8 of .*; return the same type and"):
+        agent.augment(torch.zeros(2, 1, 1, 40, 40, dtype=torch.uint8))

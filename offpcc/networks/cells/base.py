@@ -26,6 +26,7 @@ class Cell(nn.Module):
     """
 
     sizes: ClassVar[frozenset[str]] = frozenset({"num_in", "hidden_dim", "num_layers"})
+    learning_only: ClassVar[frozenset[str]] = frozenset()  # see `Encoder`
     dim: int
     context_length: int | None = None
 
