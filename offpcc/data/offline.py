@@ -342,7 +342,8 @@ def read(
         if space is not None and wrappers is None and changing:
             raise UserError(
                 f"{called} does not say with which wrappers its Dict observations were recorded, but {name_of(env)} "
-                f"has {', '.join(changing)}; record with them, as offpcc collect does, or leave make.wrappers out"
+                f"has {', '.join(changing)}; record with them, as offpcc collect does, or let the environment itself "
+                f"return such observations, without wrappers"
             )
     recorded = rows.observations
     if env is not None:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 import offpcc
 from offpcc.algorithms import SAC
+from offpcc.algorithms.fqe import FQE
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.wrappers import DropIndices
 from offpcc.networks import Convolutional, Recurrent
@@ -249,6 +250,7 @@ MY_MODEL = """
 import torch
 import offpcc
 from offpcc.algorithms import SAC
+from offpcc.algorithms.fqe import FQE
 from offpcc.algorithms.optim import Optimizer
 from offpcc.training.callbacks import Callback
 
@@ -298,6 +300,7 @@ def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_
 
 OVERRIDING = """import offpcc
 from offpcc.algorithms import SAC
+from offpcc.algorithms.fqe import FQE
 
 @offpcc.configurable
 class Overriding(SAC):
@@ -570,11 +573,13 @@ class FromFile(offpcc.networks.Encoder):
 
     learning_only = frozenset({"weights"})
 
-    def __init__(self, shape, *, weights=None, layers=None):
+    def __init__(self, shape, *, weights=None, layers=None, frozen=False):
         super().__init__(shape)
         self.net, self.dim = torch.nn.Linear(3, 2) if layers is None else layers, 2
         if weights is not None:
             self.net.load_state_dict(torch.load(weights, weights_only=True))
+        if frozen:
+            self.net.requires_grad_(False)
 
     def forward(self, inputs, state=None):
         return self.net(inputs.observation), None
@@ -610,6 +615,25 @@ def test_weights_that_actor_and_critics_share_without_a_shared_encoder_are_refus
     offpcc.algorithms.DQN(space, spaces.Discrete(2), encoder=encoder)  # its actor is the Q network
     layers.requires_grad_(False)
     SAC(space, actions, encoder=encoder)
+
+
+@pytest.mark.parametrize("where", ["encoder", "shared_encoder"])
+def test_the_estimate_from_data_reads_frozen_weights_as_the_actor_does(where, tmp_path, monkeypatch):
+    weights = {"weight": torch.full((2, 3), 0.5), "bias": torch.ones(2)}
+    torch.save(weights, tmp_path / "vision.pt")
+    encoder = functools.partial(FromFile, weights=str(tmp_path / "vision.pt"), frozen=True)
+    data = offpcc.collect("pendulum-v0", None, steps=400)
+    offpcc.Agent(offpcc.BC(dataset=data, **{where: encoder}).algorithm).save(tmp_path / "actor.pt")
+    seen = []
+    update = FQE.inner_update
+    monkeypatch.setattr(FQE, "inner_update", lambda self, b: seen.append(self) or update(self, b))
+    offpcc.evaluate_from_data(offpcc.Agent.load(tmp_path / "actor.pt"), data, num_updates=1)
+    fqe = seen[0]
+    parts = [fqe.shared_encoder, fqe.target_shared_encoder, *fqe.critic_encoders, *fqe.target_critic_encoders]
+    read = [part for part in parts if isinstance(part, FromFile)]
+    assert len(read) >= 2
+    for part in read:
+        assert all(torch.equal(a, b) for a, b in zip(part.state_dict().values(), weights.values(), strict=True))
 
 
 @pytest.mark.parametrize("change", [lambda frames: frames / 255.0, lambda frames: frames[:, :, :, 1:]])
