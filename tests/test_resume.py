@@ -455,6 +455,8 @@ def test_generators_that_are_everybodys_go_on_too(tmp_path):
 class DroppingByFunction(Dropping):
     """The same without a layer of dropout."""
 
+    dropout = np.array([0.5, 0.5])  # what it means is the user's affair
+
     def forward(self, inputs, state=None):
         return torch.nn.functional.dropout(self.net[0](inputs.observation), 0.5, self.training), None
 
@@ -492,6 +494,9 @@ def test_dropout_is_for_learning_only(bindings):
     assert not torch.equal(*(algorithm.summarize(batch).q for _ in range(2))), "updates have dropout"
     algorithm.act(step)
     assert torch.equal(*(algorithm.summarize(batch).q for _ in range(2)))
+    for layer, *_ in algorithm._train_mode_layers:
+        layer.train = None  # not called: all are in eval mode already
+    algorithm.act(step)
 
 
 class Forgetful(gymnasium.Env):

@@ -138,8 +138,10 @@ def is_own(cls: type, *methods: str) -> bool:
 def has_modes(layer: nn.Module) -> bool:
     """Check whether a layer may compute something else in train mode: dropout, batch norm, or a class of the user's."""
     is_of_user = not type(layer).__module__.startswith(("offpcc.", "torch.nn.modules."))
+    if is_of_user or isinstance(layer, TRAIN_MODE_LAYERS):
+        return True
     drops_out: bool = getattr(layer, "dropout", 0.0) != 0.0  # of nn.GRU
-    return drops_out or is_of_user or isinstance(layer, TRAIN_MODE_LAYERS)
+    return drops_out
 
 
 class ModeLayer(NamedTuple):
@@ -525,6 +527,8 @@ class Construction:
 
     def set_modes(self, learns: bool) -> None:
         """Set dropout and batch norm to train mode in updates, else to eval mode; where weights are frozen, to eval."""
+        if not (learns or any(layer.training for layer, *_ in self._train_mode_layers)):
+            return  # `eval` walks through all layers, which takes as long as small networks
         for layer, _, is_inside in self._train_mode_layers:
             if not is_inside:
                 layer.train(learns)
