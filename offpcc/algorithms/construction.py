@@ -539,15 +539,16 @@ class Construction:
     def check_unprepared(self, batch: Batch) -> None:
         """Raise if an `inner_update` that did not call `prepare` got a batch that `prepare` would have changed."""
         normalizes = self.normalization is not None or self.state_normalization is not None
+        layers = [layer for layer, *_ in self._train_mode_layers]
+        others = sorted({type(layer).__name__ for layer in layers if not isinstance(layer, TRAIN_MODE_LAYERS)})
         changes = {
             "unpacks Dict observations": self.packed is not None or self.privileged is not None,
             "normalises observations": normalizes,
             "shifts images": self.augmentation is not None,
             "applies clip_rewards": self.clip_rewards,
             "puts zeros into padding": not batch.complete,
-            "sets dropout and batch norm to train mode": any(
-                isinstance(m, TRAIN_MODE_LAYERS) or getattr(m, "dropout", 0.0) for m, *_ in self._train_mode_layers
-            ),
+            "sets dropout and batch norm to train mode": any(isinstance(layer, TRAIN_MODE_LAYERS) for layer in layers),
+            f"sets {', '.join(others)} to train mode": len(others) > 0,
         }
         missed = [change for change, is_made in changes.items() if is_made]
         if missed and not is_own(type(self), "prepare"):

@@ -490,6 +490,7 @@ class OwnPrepare(Unprepared):
         ({"encoder": Recurrent, "normalize_observations": True}, "normalises observations and puts zeros into padding"),
         ({"augmentation": RandomShift(), "shared_encoder": Convolutional}, "shifts images"),
         ({"dropout": 0.5}, "sets dropout and batch norm to train mode"),
+        ({"encoder": lambda shape: FromFile(shape)}, "sets FromFile to train mode"),
         ({}, ""),
     ],
 )
