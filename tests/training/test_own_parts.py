@@ -603,7 +603,9 @@ def test_an_actor_with_pretrained_weights_does_not_need_their_file(inside, tmp_p
     loaded = offpcc.Agent.load(tmp_path / "FromFile.pt").algorithm.actor_encoder.state_dict()
     with pytest.raises(UserError, match=r"No such file .*vision.pt'\); name the argument .* in learning_only, and"):
         offpcc.Agent.load(tmp_path / "AlwaysFromFile.pt")
-    assert loaded.keys() and len(loaded) == len(learner.algorithm.actor_encoder.state_dict())
+    saved = learner.algorithm.actor_encoder.state_dict()  # of AlwaysFromFile, whose network is from the same file
+    same = [torch.equal(loaded[name], saved[name]) for name in saved if "net." in name]
+    assert loaded.keys() == saved.keys() and same == [True, True]
 
 
 def test_weights_that_actor_and_critics_share_without_a_shared_encoder_are_refused():
@@ -635,6 +637,9 @@ def test_the_estimate_from_data_reads_frozen_weights_as_the_actor_does(where, tm
     assert len(read) >= 2
     for part in read:
         assert all(torch.equal(a, b) for a, b in zip(part.state_dict().values(), weights.values(), strict=True))
+    wide = functools.partial(FromFile, layers=torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)))
+    offpcc.evaluate_from_data(offpcc.Agent.load(tmp_path / "actor.pt"), data, num_updates=1, algorithm={where: wide})
+    assert len(seen) == 2, "another encoder is the user's choice"
 
 
 @pytest.mark.parametrize("change", [lambda frames: frames / 255.0, lambda frames: frames[:, :, :, 1:]])

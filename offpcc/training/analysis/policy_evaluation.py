@@ -162,7 +162,7 @@ def estimate_value(
         store = build_buffer(learner, space, both, {"device": actor.device, "seed": seed, **buffer})
     pairs = [(learner.shared_encoder, actor.shared_encoder), (learner.target_shared_encoder, actor.shared_encoder)]
     pairs += [(one, actor.actor_encoder) for one in (*learner.critic_encoders, *learner.target_critic_encoders)]
-    for part, of_actor in pairs:
+    for part, of_actor in pairs if algorithm.keys().isdisjoint(encoders) else ():
         if not all(weight.requires_grad for weight in of_actor.parameters()):  # new ones would stay random
             part.load_state_dict(of_actor.state_dict())
     learner.expect_recorded_data()
