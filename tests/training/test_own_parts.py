@@ -637,9 +637,11 @@ def test_the_estimate_from_data_reads_frozen_weights_as_the_actor_does(where, tm
     assert len(read) >= 2
     for part in read:
         assert all(torch.equal(a, b) for a, b in zip(part.state_dict().values(), weights.values(), strict=True))
-    wide = functools.partial(FromFile, layers=torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)))
-    offpcc.evaluate_from_data(offpcc.Agent.load(tmp_path / "actor.pt"), data, num_updates=1, algorithm={where: wide})
-    assert len(seen) == 2, "another encoder is the user's choice"
+    agent = offpcc.Agent.load(tmp_path / "actor.pt")
+    offpcc.evaluate_from_data(agent, data, num_updates=1, algorithm={where: FromFile})
+    fqe = seen[1]
+    [other, *_] = (one for one in (fqe.shared_encoder, *fqe.critic_encoders) if isinstance(one, FromFile))
+    assert not torch.allclose(other.net.bias, weights["bias"], atol=0.1), "another encoder is the user's choice"
 
 
 @pytest.mark.parametrize("change", [lambda frames: frames / 255.0, lambda frames: frames[:, :, :, 1:]])
