@@ -378,7 +378,10 @@ def build_actor(
     except UserError:
         raise
     except Exception as error:  # constructors may raise anything for the file's arguments
-        of_file = "; name the argument that has this file in learning_only, and train again (`offpcc docs extending`)"
+        of_file = (
+            "; put the file back, or name the argument that has it in learning_only and train again (`offpcc docs "
+            "extending`)"
+        )
         remedy = of_file if isinstance(error, FileNotFoundError) else ""
         raise UserError(f"the actor in {source} cannot be built ({first_line(error)}){remedy}") from error
     return algorithm

@@ -250,7 +250,6 @@ MY_MODEL = """
 import torch
 import offpcc
 from offpcc.algorithms import SAC
-from offpcc.algorithms.fqe import FQE
 from offpcc.algorithms.optim import Optimizer
 from offpcc.training.callbacks import Callback
 
@@ -300,7 +299,6 @@ def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_
 
 OVERRIDING = """import offpcc
 from offpcc.algorithms import SAC
-from offpcc.algorithms.fqe import FQE
 
 @offpcc.configurable
 class Overriding(SAC):
@@ -601,7 +599,7 @@ def test_an_actor_with_pretrained_weights_does_not_need_their_file(inside, tmp_p
         offpcc.Agent(learner.algorithm).save(tmp_path / f"{cls.__name__}.pt")
     (tmp_path / "vision.pt").unlink()
     loaded = offpcc.Agent.load(tmp_path / "FromFile.pt").algorithm.actor_encoder.state_dict()
-    with pytest.raises(UserError, match=r"No such file .*vision.pt'\); name the argument .* in learning_only, and"):
+    with pytest.raises(UserError, match=r"vision.pt'\); put the file back, or name the argument .* in learning_only"):
         offpcc.Agent.load(tmp_path / "AlwaysFromFile.pt")
     saved = learner.algorithm.actor_encoder.state_dict()  # of AlwaysFromFile, whose network is from the same file
     same = [torch.equal(loaded[name], saved[name]) for name in saved if "net." in name]
