@@ -59,6 +59,10 @@ CONSTRUCTORS = ROOT / "offpcc" / "training" / "constructors.py"
 MARKED = re.compile(r"(<!-- generated: (\w+)(?: ([^>]*?))? -->\n).*?(<!-- end of generated -->)", re.DOTALL)
 DIGESTS = ROOT / "offpcc" / "utils" / "edited.py"
 WIDTH = 110
+PEERS = {  # by the beginning of the name of a run's algorithm
+    **{"sb3": "stable-baselines3", "d3rlpy": "d3rlpy", "corl": "CORL", "tianshou": "Tianshou"},
+    **dict.fromkeys(("ikostrikov", "seohongpark"), "the authors' code"),
+}
 
 
 def one_line(text: str) -> str:
@@ -166,6 +170,21 @@ def algorithms(_: str) -> Iterator[str]:
         page = ALGORITHMS[short].__module__.rpartition(".")[2]
         rows.append([f"[{ALGORITHMS[short].__name__}]({page}.md)", *map(", ".join, kinds.values())])
     yield table(header, rows)
+
+
+def published(_: str) -> Iterator[str]:
+    """The tasks on which each algorithm has published runs, and the libraries that have runs of the same task."""
+    tasks: dict[str, set[str]] = {}
+    for file in (ROOT / "results").glob("published*/**/progress.csv"):  # ENVIRONMENT/ALGORITHM/RUN_ID
+        tasks.setdefault(file.parts[-3], set()).add(file.parts[-4])
+    rows = []
+    for short in [key for key, entry in variants.TABLE.items() if key == entry.algorithm]:
+        own = [key for key, entry in variants.TABLE.items() if entry.algorithm == short and key in tasks]
+        others = {PEERS[name.removesuffix(f"-{short}")] for name in tasks if name.endswith(f"-{short}")}
+        page = ALGORITHMS[short].__module__.rpartition(".")[2]
+        trained = ", ".join(f"`{key}` {len(tasks[key])}" for key in own)
+        rows.append([f"[{ALGORITHMS[short].__name__}](algorithms/{page}.md)", trained, ", ".join(sorted(others))])
+    yield table(["algorithm", "published runs: name, number of tasks", "other libraries on the same task"], rows)
 
 
 def algorithm_classes(_: str) -> Iterator[str]:
@@ -341,7 +360,8 @@ def markdown(text: str) -> str:
 KINDS: Mapping[str, Callable[[str], Iterator[str]]] = {
     one.__name__: one
     for one in (
-        parameters, of_algorithm, facts, differs, config, algorithms, algorithm_classes, environments, command,
+        parameters, of_algorithm, facts, differs, config, algorithms, algorithm_classes, published, environments,
+        command,
         may_change, zoo, gymnasium_wrappers, api, fields,
     )
 }  # fmt: skip
