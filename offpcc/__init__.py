@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from offpcc.data.datasets.dataset import Dataset
     from offpcc.data.datasets.load import qlearning_dataset
     from offpcc.envs.make import make
+    from offpcc.training.analysis.policy_evaluation import q_values
     from offpcc.training.build import build
     from offpcc.training.callbacks import Callback
     from offpcc.training.checkpoint import load
@@ -72,6 +73,7 @@ __all__ = [
     "load_run",
     "make",
     "plot",
+    "q_values",
     "qlearning_dataset",
     "report",
     "train_model",
@@ -95,6 +97,7 @@ _HOMES = {
     **dict.fromkeys(("check", "check_env", "check_memory", "check_model", "collect"), "offpcc.training.results"),
     **dict.fromkeys(("evaluate", "evaluate_from_data", "load_run", "plot", "report"), "offpcc.training.results"),
     "train_model": "offpcc.training.results",
+    "q_values": "offpcc.training.analysis.policy_evaluation",
     "qlearning_dataset": "offpcc.data.datasets.load",
     **dict.fromkeys(NAMES, "offpcc.training.constructors"),
 }

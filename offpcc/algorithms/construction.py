@@ -38,7 +38,7 @@ from offpcc.core import Batch, PackedDict, Stats, Summaries, has_images
 from offpcc.networks import Critics, DeterministicActor, Identity, InputShape, PassThrough
 from offpcc.networks.actors import DiscreteActor
 from offpcc.networks.augmentation import Augmentation, RandomShift
-from offpcc.networks.critics import DiscreteCritics
+from offpcc.networks.critics import DiscreteCritics, of_actions
 from offpcc.networks.encoders import Builder, Encoder, EncoderBuilder, UnsuitedEncoderError, build_encoder
 from offpcc.networks.heads import HeadsChoice
 from offpcc.networks.layers import Dropout, HiddenLayers
@@ -744,6 +744,11 @@ class Construction:
         """
         values: Tensor = self.target_critics(summary, *action, *self.drawn_critics())
         return values
+
+    def action_values(self, h: Summaries, actions: Tensor) -> Tensor:
+        """Return the Q values (N, B, T, 1) of `actions` (B, T, A), which are one-hot if discrete, by all N critics."""
+        q: Tensor = of_actions(self.critics(h.q), actions) if self.is_discrete else self.critics(h.q, actions)
+        return q
 
     def drawn_critics(self) -> tuple[Tensor, ...]:
         """Return the numbers (M,) of the `target_subset` critics that a target asks, drawn at random; () for all."""

@@ -26,7 +26,7 @@ from torch import Tensor
 from offpcc.algorithms.dqn import DQN
 from offpcc.config.registry import configurable
 from offpcc.config.validation import NonnegativeNumber
-from offpcc.core import Batch
+from offpcc.core import Batch, Summaries
 from offpcc.networks import Recurrent
 
 
@@ -59,6 +59,10 @@ class R2D2(DQN):
             "R2D2 has no n-step targets, dueling heads and burn-in here; configs/discrete/cartpole_r2d2.gin and "
             "atari_r2d2.gin have all parts of the paper"
         )
+
+    def action_values(self, h: Summaries, actions: Tensor) -> Tensor:
+        """See `ActorCritic`; the network's values h(Q) are rescaled back to Q."""
+        return restored(super().action_values(h, actions), self.rescaling)
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return y = h(r + gamma (1 - d) h^-1(next_value)), (B, T, 1), with n steps as in `ActorCritic`."""

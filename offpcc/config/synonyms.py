@@ -448,7 +448,7 @@ ATTRIBUTES = {
     "offpcc.make_env": "offpcc.make(NAME)",
     "learner.get_parameters": "state_dict() of its algorithm",
     "learner.agent": "offpcc.Agent(learner.algorithm); train returns it, too",
-    "learner.predict_value": "offpcc.evaluate_from_data(agent, data) for the value of a policy",
+    "learner.predict_value": "offpcc.q_values(learner, data)",
     "agent.save_policy": "offpcc.export(agent, FILE)",
     "learner.learn": f"{_LEARN}: N * M environment steps",
     "learner.fit": f"{_LEARN}: N * M updates; {DATA}",

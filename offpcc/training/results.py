@@ -7,14 +7,13 @@ import importlib.util
 import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.agent import Agent, check_device
@@ -54,7 +53,7 @@ from offpcc.networks.noise import Noise
 from offpcc.training.analysis.grid_plot import plot_grid
 from offpcc.training.analysis.memory_check import TOLERANCE, MemoryCheck, Several, measure_memory
 from offpcc.training.analysis.plotting import plot_runs
-from offpcc.training.analysis.policy_evaluation import ValueEstimate, estimate_value
+from offpcc.training.analysis.policy_evaluation import ValueEstimate, as_actor_sees, estimate_value
 from offpcc.training.analysis.report import make_report
 from offpcc.training.analysis.report_figure import draw_report
 from offpcc.training.analysis.run_statistics import mean_interval
@@ -471,17 +470,8 @@ def evaluate_from_data(
                 "evaluate_from_data cannot value an agent that is asked for a return: in recorded data, ReturnToGo "
                 "shows the returns that followed, not the one that you ask for; play episodes, by offpcc.evaluate"
             )
-        options = replace(DatasetOptions.from_gin(), return_range=None, best_fraction=1.0)
-        bounds = actor.action_space
-        # For data that have no range of their own.
-        if env is None and options.action_range is None and isinstance(bounds, Box) and bounds.is_bounded():
-            options = replace(options, action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
-        limit = (buffer or {}).get("memory_limit")
-        if env is None and isinstance(bounds, Discrete):
-            dataset = load_unchanged(dataset, options, memory_limit=limit)
-            if dataset.discrete_actions and dataset.action_range is None:
-                first, last = int(bounds.start), int(bounds.start + bounds.n) - 1
-                dataset = replace(dataset, action_range=(np.array([first]), np.array([last])))
+        options, limit = DatasetOptions.from_gin(), (buffer or {}).get("memory_limit")
+        dataset, options = as_actor_sees(dataset, options, actor, has_env=env is not None, memory_limit=limit)
         data = read(dataset, example, options, seed=seed, memory_limit=limit)
         for notice in data.notices:
             if notice.kind == "origins":

@@ -50,7 +50,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "5670f4b695f58d59",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "f07438afdb9a0417",
+    "algorithms.construction": "41e5b8faee1d2151",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "9eb569eb9568d172",
     "algorithms.iql": "b17fb2fd07d7e36f",

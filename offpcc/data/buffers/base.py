@@ -112,9 +112,7 @@ class BufferBase:
         self.drawn = self.draw()
         if not self.draw.__module__.startswith("offpcc."):
             self._check_drawn()
-        batch, weights = self.batch_of(self.drawn), self.importance_weights(self.drawn)
-        if self.num_choices:
-            batch = self._one_hot(batch)
+        batch, weights = self.batch(self.drawn), self.importance_weights(self.drawn)
         if weights is None:
             return batch
         return batch._replace(weights=self.tensor(weights.astype(np.float32)[:, None, None]))
@@ -130,8 +128,11 @@ class BufferBase:
                 f"self.shares(places) is above 0, or choose among those of super().draw()"
             )
 
-    def _one_hot(self, batch: Batch) -> Batch:
-        """Return the batch with one-hot actions in place of stored ones."""
+    def batch(self, items: Array) -> Batch:
+        """Return the batch of items, with discrete actions one-hot."""
+        batch = self.batch_of(items)
+        if not self.num_choices:
+            return batch
         numbers = torch.arange(1, self.num_choices + 1, dtype=torch.float32, device=self.device)
         following = None if batch.next_actions is None else (batch.next_actions == numbers).float()
         return batch._replace(

@@ -1,4 +1,4 @@
-"""Policy evaluation from data: the value of policies by fitted Q evaluation.
+"""Values from data: the value of policies by fitted Q evaluation, and what a learner's own critics say.
 
 The evaluated policy is the mode of an actor. Of discrete actions, it is the one with the largest probability or Q
 value; the critics read it as a one-hot vector. Random actions of tests (`ValueBased.test_epsilon`) are left out.
@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,22 +25,27 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.discrete import without_random_actions
 from offpcc.algorithms.fqe import FQE
 from offpcc.config import loading
+from offpcc.config.bindings import explains_calls
 from offpcc.config.registry import from_specification
+from offpcc.config.validation import Flag, format_value
 from offpcc.core import Memory, Step, channels_first
+from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
-from offpcc.data.offline import OfflineDataset
+from offpcc.data.offline import DatasetOptions, OfflineDataset, load_unchanged
 from offpcc.networks.encoders import rebuilds
 from offpcc.networks.noise import Noise
 from offpcc.training.analysis.run_statistics import mean_interval
-from offpcc.training.build import build_buffer, explain_failure
+from offpcc.training.build import build_buffer, explain_failure, read_data
 from offpcc.training.evaluation import compare_observations
+from offpcc.training.experiment import Experiment
 from offpcc.utils import signals
-from offpcc.utils.errors import UserError
+from offpcc.utils.errors import UserError, for_python
 from offpcc.utils.words import counted
 
 SLACK = 0.02  # of the range of possible values, which an estimate may be beyond it by rounding
-SIDE_BY_SIDE = 256  # episodes that the actor reads at a time
+SIDE_BY_SIDE = 256  # episodes that the actor reads at a time, and steps that critics without memory do
+EPISODES_AT_ONCE = 16  # that critics with memory read
 SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
 WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
 REFUSED = {  # arguments of critics that have no effect on FQE, or a wrong one, and why
@@ -192,8 +198,93 @@ def bounds_of_values(rewards: Array, gamma: float, has_terminations: bool) -> tu
     return (min(low, 0.0), max(high, 0.0)) if has_terminations else (low, high)
 
 
-def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
-    """Raise if an actor cannot be evaluated on data."""
+@explains_calls
+def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *, of_policy: Flag = False) -> Array:
+    """Return the Q values of a learner's critics at recorded steps.
+
+    A critic with memory reads the recorded history from the start of each episode. The values are in the units of the
+    learner's targets: those of rewards after `reward_scale` and `reward_shift`.
+
+    Args:
+        learner: the learner, trained or not; it does not change.
+        dataset: the data, which the learner's environment shows as its agent sees them; None for the data that it
+            learned from.
+        of_policy: whether to value the action of the policy's mode at each step, in place of the recorded one.
+
+    Returns:
+        The values of N critics at R steps, (N, R), float32, in the order of the data. A step without a known next
+        observation, such as the last one of an episode that was cut, is left out, as in learning.
+
+    Raises:
+        UserError: the algorithm has no critics, there are no data, or they do not fit the learner.
+    """
+    if not isinstance(learner, Experiment):
+        got = format_value(learner)
+        raise UserError(f"q_values got {got}; give a learner, such as that of offpcc.build: an agent holds no critics")
+    algorithm, spec, data = learner.algorithm, learner.spec, learner.recording
+    if not algorithm.has_critics:
+        raise UserError(f"q_values: {type(algorithm).__name__} has no critics; choose another algorithm, such as iql")
+    if dataset is not None and spec is not None:
+        with for_python():
+            dataset, options = as_actor_sees(dataset, spec.dataset_options, algorithm, has_env=spec.env is not None)
+            spec = replace(spec, dataset=dataset, dataset_fraction=1.0, dataset_steps=None, dataset_options=options)
+            data = read_data(spec)
+    if data is None:
+        raise UserError("q_values: the learner has no recorded data; give a dataset, such as that of offpcc.collect")
+    check_actor_fits_data(algorithm, data, reads_episodes=not algorithm.memoryless)
+    rows, spaces_of = data.rows, (data.observation_space, algorithm.action_space)
+    chosen = policy_actions(algorithm, rows) if of_policy else None
+    given: dict[str, Any] = {"device": algorithm.device, "frame_stack": 1, "on_device": False}
+    if algorithm.memoryless:
+        buffer: Any = ReplayBuffer(*spaces_of, num_steps=1, **given)
+        items, at_once = np.flatnonzero(rows.is_start), SIDE_BY_SIDE
+    else:
+        buffer = RecurrentReplayBuffer(*spaces_of, segment_len=None, burn_in=0, **given)
+        items, at_once = np.arange(len(rows.starts)), EPISODES_AT_ONCE
+    buffer.fill(rows, data.identity)
+    places, found, num_done = np.flatnonzero(rows.is_start), list[Array](), 0
+    for part in np.split(items, range(at_once, len(items), at_once)):
+        signals.poll()
+        with torch.no_grad():
+            batch = algorithm.prepare(buffer.batch(part), learns=False)
+            counts, actions = batch.loss_mask[..., 0] > 0, batch.actions
+            if chosen is not None:
+                number = int(counts.sum())
+                actions = torch.zeros_like(actions)
+                actions[counts] = torch.from_numpy(chosen[places[num_done : num_done + number]]).to(actions)
+                num_done += number
+            q = algorithm.action_values(algorithm.summarize(batch), actions)[..., 0]
+        found.append(q[:, counts].float().cpu().numpy())
+    return np.concatenate(found, 1)
+
+
+def as_actor_sees(
+    dataset: str | Path | Dataset,
+    options: DatasetOptions,
+    actor: ActorCritic,
+    *,
+    has_env: bool,
+    memory_limit: int | None = None,
+) -> tuple[str | Path | Dataset, DatasetOptions]:
+    """Return a dataset and its options for values of all its steps; without an environment, the actor has the bounds.
+
+    Data that have a range of actions of their own keep it.
+    """
+    options, bounds = replace(options, return_range=None, best_fraction=1.0), actor.action_space
+    if has_env:
+        return dataset, options
+    if isinstance(bounds, spaces.Discrete):
+        dataset = load_unchanged(dataset, options, memory_limit=memory_limit)
+        if dataset.discrete_actions and dataset.action_range is None:
+            first, last = int(bounds.start), int(bounds.start + bounds.n) - 1
+            dataset = replace(dataset, action_range=(np.array([first]), np.array([last])))
+    elif options.action_range is None and bounds.is_bounded():
+        options = replace(options, action_range=(bounds.low.reshape(-1), bounds.high.reshape(-1)))
+    return dataset, options
+
+
+def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset, reads_episodes: bool = True) -> None:
+    """Raise if an actor cannot be evaluated on data; if not `reads_episodes`, they need not show where one begins."""
     if actor.is_discrete != (data.discrete is not None):
         kinds = "whole numbers, which are choices", "vectors of numbers"
         has, takes = reversed(kinds) if actor.is_discrete else kinds
@@ -208,12 +299,12 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset) -> None:
             f"trained with {known} and actions of {counted(actor.action_dim, 'number')}; give data of its "
             f"task, and with --env its environment, whose wrappers show recorded observations as the actor sees them"
         )
-    if data.is_shuffled:
+    if reads_episodes and data.is_shuffled:
         raise UserError(
             f"{data.name} holds transitions without order, so the first observation of an episode, where a value is "
             f"estimated, is unknown; convert whole episodes with `offpcc convert rl-unplugged --ordered`"
         )
-    if not data.has_ends:
+    if reads_episodes and not data.has_ends:
         raise UserError(
             f"{data.name} does not say where any episode ends (no terminals, no timeouts), so the first observation of "
             f"an episode, where a value is estimated, is unknown; mark the ends in the data, or bind "
