@@ -464,18 +464,24 @@ MODEL_OFFLINE := $(foreach algo,$(MODES) sac,hopper-mujoco-v0+$(HOPPER_REPLAY)+$
   $(foreach algo,bc td3_bc cql,hopper-mujoco-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_beside) \
   $(foreach algo,rmopo riql rtd3_bc,hopper-mujoco-p-v0+$(HOPPER_REPLAY)+$(algo)+$(IN_A_MODEL)/hopper_p)
 
+# All of them, small, on a recording that trains in minutes.
+IN_MODEL := mopo morel combo
+MODEL_PENDULUM := $(foreach algo,$(IN_MODEL) neubay $(MODES) sac td3_bc iql cql,pendulum-v0+pendulum_replay+$(algo)+$(IN_A_MODEL)/pendulum_offline) \
+  $(foreach algo,$(addprefix r,$(IN_MODEL)) rneubay_s rtd3_bc riql rcql,pendulum-p-v0+pendulum_replay+$(algo)+$(IN_A_MODEL)/pendulum_offline)
+
 # The best two modes from others' recordings, which are to lie in $OFFPCC_DATASETS.
 MODEL_OTHERS := $(foreach algo,epistemic_penalty aleatoric_penalty,model+Hopper-v4+hopper-opolo-expert+$(algo) \
   model+HalfCheetah-v4+halfcheetah-opolo-medium+$(algo) model+Walker2d-v4+walker2d-opolo-medium+$(algo))
 
-evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE) $(MODEL_OTHERS)
+evidence-models: $(MODEL_ONLINE) $(MODEL_OFFLINE) $(MODEL_PENDULUM) $(MODEL_OTHERS)
 
 $(MODEL_OFFLINE): $(DATA)/$(HOPPER_REPLAY).hdf5
+$(MODEL_PENDULUM): $(DATA)/pendulum_replay.hdf5
 $(MODEL_ONLINE): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 2,$(subst +, ,$@)) \
 	  --config $(word 3,$(subst +, ,$@)).gin --run_id 1 2 3 --threads 1 --results results/evidence/models --no_video --resume
 
-$(MODEL_OFFLINE): $(VENV)/installed
+$(MODEL_OFFLINE) $(MODEL_PENDULUM): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 1,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config $(word 4,$(subst +, ,$@)).gin \
 	  --dataset $(DATA)/$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 --threads 1 --results results/evidence/models --no_video --resume
 
