@@ -1,4 +1,4 @@
-"""Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over their ids.
+"""Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over their seeds.
 
 Runs of one folder that have other settings have a row of their own, which names what differs.
 
@@ -30,7 +30,7 @@ def tests_of(file: Path) -> tuple[list[float], list[float]]:
 
 
 def of_ids(values: list[float]) -> str:
-    """Mean and standard deviation over run ids; of one id, its value alone."""
+    """Mean and standard deviation over seeds; of one seed, its value alone."""
     text = f"{statistics.mean(values):,.1f}"
     return text if len(values) == 1 else f"{text} ± {statistics.pstdev(values):,.1f}"
 
@@ -59,14 +59,14 @@ def table(folder: Path) -> list[str]:
     if not lines:
         raise SystemExit(f"no runs with tests in {folder}")
     return [
-        "| environment and data | algorithm | ids | last | best | D4RL score, last |",
+        "| environment and data | algorithm | seeds | last | best | D4RL score, last |",
         "|---|---|---|---|---|---|",
         *lines,
     ]
 
 
 def ids(found: Sequence[tuple[list[float], list[float]]]) -> str:
-    """How many run ids there are, and where they were not tested alike often, how often each was."""
+    """How many seeds there are, and where they were not tested alike often, how often each was."""
     numbers = [len(returns) for returns, _ in found]
     return str(len(found)) if len({*numbers}) == 1 else f"{len(found)}, after {min(numbers)} to {max(numbers)} tests"
 

@@ -22,7 +22,7 @@ CRITICS = {"history": "history", "history and state": "history+state", "state": 
 
 @functools.cache
 def progress(folder):
-    """The rows of each run of a folder that have a test, by the order of ids."""
+    """The rows of each run of a folder that have a test, by the order of seeds."""
     found = []
     for run in sorted((RESULTS / folder).iterdir(), key=lambda run: int(run.name)):
         with (run / "progress.csv").open(newline="", encoding="utf-8") as stream:
@@ -32,7 +32,7 @@ def progress(folder):
 
 
 def returns(folder):
-    """Test returns of each run of a folder, by the order of ids."""
+    """Test returns of each run of a folder, by the order of seeds."""
     return [[float(row["test/return"]) for row in run] for run in progress(folder)]
 
 
@@ -48,7 +48,7 @@ def steps_to(folder, level, number=3):
 
 
 def spread(values, digits=1):
-    """The mean and standard deviation over ids, or the value of one id."""
+    """The mean and standard deviation over seeds, or the value of one seed."""
     text = f"{np.mean(values):,.{digits}f}"
     return text if len(values) == 1 else f"{text} ± {np.std(values):,.{digits}f}"
 
@@ -89,7 +89,7 @@ def each_id(values, digits=1):
 
 
 def test_online():
-    for env, algo, _, steps, mean, ids in rows_of("environment", "algorithm", "config", "steps", "return", "each id"):
+    for env, algo, _, steps, mean, ids in rows_of("environment", "algorithm", "config", "steps", "return", "each seed"):
         folder = f"published/{env}/{algo.strip('`')}"
         found = last_tests(folder)
         assert (written(mean), ids) == (written(spread(found)), each_id(found)), (env, algo)
@@ -122,7 +122,7 @@ def test_the_papers_own_settings():
 
 
 def test_hidden_velocities():
-    header = ("task", "steps", "last test, each id", "last five tests, each id", "best test, each id", "hours")
+    header = ("task", "steps", "last test, each seed", "last five tests, each seed", "best test, each seed", "hours")
     for task, steps, *numbers, hours, _, _ in rows_of(*header, "Ni et al.", "RESeL"):
         folders = [f"{name}/{task}/rsac" for name in ("published_velocities", "published_critics/state")]
         folder = next(folder for folder in folders if (RESULTS / folder).is_dir())
@@ -138,13 +138,13 @@ def test_hidden_velocities():
 
 
 def test_heads():
-    header = ("heads", "config", "return after 15,000 steps", "steps to -200, each id", "mean of all 15 tests")
+    header = ("heads", "config", "return after 15,000 steps", "steps to -200, each seed", "mean of all 15 tests")
     for heads, _, last, steps, whole in rows_of(*header):
         folder = f"published_heads/{heads}/pendulum-p-v0/rsac"
         means = [np.mean(tests) for tests in returns(folder)]
         assert (last, whole) == (spread(last_tests(folder)), spread(means)), heads
         assert steps == ", ".join(steps_to(folder, -200.0)), heads
-    header = ("environment", "heads", "last test", "each id", "mean of all 10 tests", "minutes of training")
+    header = ("environment", "heads", "last test", "each seed", "mean of all 10 tests", "minutes of training")
     for env, heads, last, ids, whole, took in rows_of(*header):
         folder = f"published_heads/{heads}/{env}/sac"
         found, means = last_tests(folder), [np.mean(tests) for tests in returns(folder)]
@@ -152,7 +152,7 @@ def test_heads():
 
 
 def test_quantile_critics():
-    header = ("environment", "algorithm", "last test", "each id", "mean of all 10 tests", "minutes of training")
+    header = ("environment", "algorithm", "last test", "each seed", "mean of all 10 tests", "minutes of training")
     for env, algo, last, ids, whole, took in rows_of(*header):
         name = algo.strip("`")
         folder = f"published_tqc/{env}/tqc" if name == "tqc" else f"published_heads/plain/{env}/sac"
@@ -174,7 +174,7 @@ def test_pong():
 
 
 def test_critics():
-    header = ("environment", "algorithm", "the critics see", "steps to the level, each id", "last test")
+    header = ("environment", "algorithm", "the critics see", "steps to the level, each seed", "last test")
     for env, algo, seen, steps, last in rows_of(*header):
         folders = [f"published_critics/{CRITICS.get(seen, kind)}/{env}/{algo.strip('`')}" for kind in CRITICS.values()]
         level = -200.0 if env.startswith("pendulum") else 0.9
@@ -185,7 +185,7 @@ def test_critics():
             best = max(max(last_tests(folder)) for folder in folders)
             assert {one for each in reached for one in each} == {"never"}
             assert (seen, last) == ("all three", f"best last test {best:.2f}"), (env, algo)
-    header = ("algorithm", "the critics see", "ids", "steps to the level, each id", "last test", "best test")
+    header = ("algorithm", "the critics see", "seeds", "steps to the level, each seed", "last test", "best test")
     for algo, seen, _, steps, *numbers in rows_of(*header):
         folder = f"published_critics/{CRITICS[seen]}/hopper-bullet-p-v0/{algo.strip('`')}"
         assert steps == ", ".join(steps_to(folder, 1_500.0)), (algo, seen)
@@ -194,7 +194,7 @@ def test_critics():
 
 
 def test_models():
-    header = ("environment", "algorithm", "last test", "steps to -200, each id")
+    header = ("environment", "algorithm", "last test", "steps to -200, each seed")
     for env, algo, last, steps, without in rows_of(*header, "without a model, one update in two steps"):
         folder = f"published_models/{env.split(',')[0]}/{algo.strip('`')}"
         assert last == spread(last_tests(folder)), (env, algo)
@@ -203,7 +203,7 @@ def test_models():
         if without:
             other, steps = without.split(": ")
             assert steps == ", ".join(steps_to(f"published/{env}/{other.strip('`')}", -200.0, 1)), (env, algo)
-    header = ("environment, data", "algorithm", "ids", "last test", "mean of the last five tests", "best test")
+    header = ("environment, data", "algorithm", "seeds", "last test", "mean of the last five tests", "best test")
     for env, algo, number, *numbers in rows_of(*header):
         place = env.replace(" (velocities hidden)", "").replace(", ", "_from_")
         found = returns(f"published_models/{place}/{algo.strip('`')}")
@@ -214,7 +214,7 @@ def test_models():
 @pytest.mark.parametrize("score", [(), ("D4RL score, last",)], ids=["returns", "scores"])
 def test_last_and_best(score):
     for env, algo, number, last, best, *told in rows_of(
-        "environment and data", "algorithm", "ids", "last", "best", *score
+        "environment and data", "algorithm", "seeds", "last", "best", *score
     ):
         name = f"{env.replace(', ', '_from_')}/{algo.strip('`')}"
         [folder] = [place for place in FOLDERS if (RESULTS / place / name).is_dir()]
@@ -230,7 +230,7 @@ FOLDERS = ("published_discrete", "published_discrete_peers", "published_offline"
 
 
 def test_peers():
-    header = ("algorithm", "ids", "last test, offpcc", "last test, peer", "best test, offpcc", "best test, peer")
+    header = ("algorithm", "seeds", "last test, offpcc", "last test, peer", "best test, offpcc", "best test, peer")
     peers = {"d3rlpy": "d3rlpy", "CORL": "corl", "fql": "seohongpark", "rlpd": "ikostrikov"}
     for algo, number, *numbers in rows_of(*header):
         name = algo.split("`")[1]
@@ -243,7 +243,7 @@ def test_peers():
 
 
 def test_beside_d3rlpy():
-    header = ("data, algorithm", "tests of each id, offpcc", "tests of each id, d3rlpy")
+    header = ("data, algorithm", "tests of each seed, offpcc", "tests of each seed, d3rlpy")
     header += ("last test, offpcc", "last test, d3rlpy")
     for place, *numbers in rows_of(*header):
         data, name = place.replace("`", "").split(", ")
@@ -284,7 +284,7 @@ def test_speeds():
 def test_the_grid():
     """Steps from which on all tests stay above 0.9, and the last test."""
     folder = "published_discrete/MiniGrid-MemoryS7-v0"
-    for algo, number, steps, last in rows_of("algorithm", "ids", "tests stay above 0.9 from", "last test"):
+    for algo, number, steps, last in rows_of("algorithm", "seeds", "tests stay above 0.9 from", "last test"):
         name = f"{folder}/{algo.split('`')[1]}"
         found, solved = returns(name), []
         for tests in found:
@@ -331,7 +331,7 @@ def test_hopper_with_memory():
 
 
 def test_normalised_observations():
-    header = ("normalised, 5,000 updates", "raw, 5,000 updates", "normalised, 20,000 updates (id 1)")
+    header = ("normalised, 5,000 updates", "raw, 5,000 updates", "normalised, 20,000 updates (seed 1)")
     for data, algo, *numbers in rows_of("environment and data", "algorithm", *header):
         name = f"{data.replace(', ', '_from_')}/{algo.strip('`')}"
         kinds = ("normalized", "raw", "normalized_20000")
@@ -341,7 +341,7 @@ def test_normalised_observations():
 def test_tests_beside_d3rlpy():
     places = ["Walker2d-v4_from_walker2d-opolo-medium"] * 4 + ["hopper-mujoco-v0_from_hopper_zoo_expert"] * 2
     places += ["hopper-mujoco-v0_from_hopper_medium"] * 2
-    rows = rows_of("", "tests of each id", "last test", "mean of the tests")
+    rows = rows_of("", "tests of each seed", "last test", "mean of the tests")
     for place, (name, *numbers) in zip(places, rows, strict=True):
         algo = name.strip("`") if name.startswith("`") else f"d3rlpy-{name.split()[-1].lower()}"
         found = returns(f"published_d3rlpy/{place}/{algo}")
@@ -352,7 +352,7 @@ def test_tests_beside_d3rlpy():
 
 def test_from_offline_to_online():
     header = ("algorithm", "return after the data", "worst test")
-    ids = "last test, each id"
+    ids = "last test, each seed"
     rows = rows_of(*header, "last test", ids, "drop", "regret")
     rows += [[*row[:3], "", *row[3:]] for row in rows_of(*header, ids, "drop", "regret")]
     places = ["pendulum-p-v0_from_pendulum_replay"] * 6 + ["hopper-mujoco-v0_from_medium-replay"] * 4
