@@ -111,9 +111,6 @@ def read_text(
         including: see `read_config`.
         is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
             modules that are already imported.
-
-    Raises:
-        UserError: the text is malformed, or an include or an import fails or is refused.
     """
     for statement, where in statements(text, source):
         if isinstance(statement, config_parser.IncludeStatement):

@@ -125,10 +125,6 @@ def load_gin_config(
         modules: modules to import before the config is read.
         is_trusted: whether the config may include and import. The config in a run's folder never may, because it may
             come from somebody else.
-
-    Raises:
-        UserError: a file is missing or malformed, a binding names a class or parameter that does not exist, or `given`
-            has the same binding twice.
     """
     gin.clear_config()
     for module in modules:

@@ -107,11 +107,7 @@ def _register_again(cls: C) -> C:
 
 
 def specification(value: Any) -> Any:
-    """Return `value` as plain data; `from_specification` builds it again without an import.
-
-    Raises:
-        UserError: an argument is neither plain data nor an object of a registered class.
-    """
+    """Return `value` as plain data; `from_specification` builds it again without an import."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.integer | np.floating):

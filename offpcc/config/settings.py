@@ -13,11 +13,7 @@ from offpcc.config.validation import check_arguments, rules_of
 
 
 class Settings:
-    """Base class of classes that `settings` decorates. Without gin, a class is called with values by name.
-
-    Raises:
-        UserError: a value breaks the rule in its annotation.
-    """
+    """Base class of classes that `settings` decorates. Without gin, a class is called with values by name."""
 
     gin_name: ClassVar[str]
 
@@ -27,11 +23,7 @@ class Settings:
 
     @classmethod
     def from_gin(cls, given: Mapping[str, Any] | None = None) -> Self:
-        """Return the given values, gin's for the others, and add all to the values in use.
-
-        Raises:
-            UserError: a value breaks its rule, or gin cannot build it.
-        """
+        """Return the given values, gin's for the others, and add all to the values in use."""
         return cls(**loading.resolve_bindings(cls, given))
 
     def values(self) -> dict[str, Any]:

@@ -123,11 +123,7 @@ class OfflineDataset:
         return spaces.Box(np.asarray(low), np.asarray(high), dtype=np.float32)
 
     def for_agent(self, algorithm: Any) -> OfflineDataset:
-        """Return a copy with further notices, for data that do not suit this agent.
-
-        Raises:
-            UserError: the agent has a memory, but the data have no order.
-        """
+        """Return a copy with further notices, for data that do not suit this agent."""
         notices = [*self.notices]
         if self.is_shuffled and not algorithm.memoryless:
             raise UserError(
@@ -296,9 +292,6 @@ def read(
         state: without an environment, None to leave out the states that only critics see; see ``make.state``.
         memory_limit: maximum size of images in memory, in bytes, while they are read and afterwards; see
             `offpcc.data.load_dataset`.
-
-    Raises:
-        UserError: the data cannot be found, are damaged, are not suited to training, or do not fit the environment.
     """
     data = load_unchanged(source, options, progress, memory_limit)
     called = data.name if isinstance(source, Dataset) else str(source)

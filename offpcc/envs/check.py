@@ -99,9 +99,6 @@ def examine_env(
         seed: Seed of the environment and of the actions.
         longest_episode: Environment steps; a longer episode is a fault.
         options: Arguments of `make`.
-
-    Raises:
-        UserError: The environment cannot be made or is unsuitable; mostly `UnsuitableEnvironment`.
     """
     name = env if isinstance(env, str) else env_label(env)
     with warnings.catch_warnings(), ExitStack() as stack:

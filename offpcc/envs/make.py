@@ -96,11 +96,7 @@ ENV_SETTINGS = [*DEFAULT_OPTIONS.values()]
 
 
 def env_options(given: Mapping[str, Any] | None = None) -> EnvOptions:
-    """Return the given arguments for `make`, and gin's for the others, once for a run. `make` itself never asks gin.
-
-    Raises:
-        UserError: an argument is invalid.
-    """
+    """Return the given arguments for `make`, and gin's for the others, once for a run. `make` itself never asks gin."""
     chosen = _given_options(given or {})
     options = EnvOptions.from_gin(chosen)
     loading.add_bindings_used(loading.python_bindings("make", chosen))

@@ -151,11 +151,7 @@ def build_encoder(build: EncoderBuilder, shape: InputShape, name: str, may_have_
 
 
 def check_dim(encoder: Encoder) -> None:
-    """Check the width of an encoder's summaries; one that defines its `output_shape` may have none.
-
-    Raises:
-        UserError: it is not set, or is no whole number.
-    """
+    """Check the width of an encoder's summaries; one that defines its `output_shape` may have none."""
     dim, name = getattr(encoder, "dim", None), type(encoder).__name__
     if dim is None and type(encoder).output_shape is Encoder.output_shape:
         raise UserError(f"{name}.dim is not set; set it in __init__ to the width of a summary")

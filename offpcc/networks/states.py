@@ -11,11 +11,7 @@ from offpcc.utils.errors import UserError
 
 
 def map_state(function: Callable[[Any], Any], state: State) -> State:
-    """Apply `function` to each tensor or array in `state`, and return the result.
-
-    Raises:
-        UserError: `state` contains something other than tensors, arrays and tuples.
-    """
+    """Apply `function` to each tensor or array in `state`, and return the result."""
     if state is None:
         return None
     if isinstance(state, tuple):  # a named tuple becomes a plain one; a checkpoint holds only plain tuples
@@ -41,11 +37,7 @@ def with_tensors(state: State, tensors: Sequence[Tensor]) -> State:
 
 
 def keep_rows(state: State, kept: Tensor) -> State:
-    """Return `state` with zeros, the state at an episode's start, in rows where `kept` (B,) is 0.
-
-    Raises:
-        UserError: a tensor in `state` does not have the batch as its first axis.
-    """
+    """Return `state` with zeros, the state at an episode's start, in rows where `kept` (B,) is 0."""
 
     def with_zeros(part: Tensor) -> Tensor:
         if part.shape[:1] != kept.shape:

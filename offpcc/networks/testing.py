@@ -95,9 +95,6 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
         own: the encoder of one network, which reads the output of `shared`.
         shape: the shape of observations.
         dtype: the dtype of observations.
-
-    Raises:
-        UserError: an encoder raises an exception, or returns something else.
     """
     if not any(map(_own_parts, (shared, own))):
         return
@@ -134,9 +131,6 @@ def check_own_heads(
         action_dim: numbers in an action.
         num_critics: N.
         num_quantiles: K, where the algorithm asks critics for quantiles (N, B, T, K); None where it does not.
-
-    Raises:
-        UserError: a method is missing, raises an exception, or returns something else.
     """
     for name, (head, dim) in heads.items():
         if head is None:

@@ -45,7 +45,6 @@ class FolderLock:
         """Take the lock and write the owner into its file.
 
         Raises:
-            UserError: another process holds the lock, or the file cannot be locked.
             OSError: the file cannot be created or written.
         """
         if self._opened is None:

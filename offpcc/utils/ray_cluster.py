@@ -35,11 +35,7 @@ def check_address(address: str, option: str) -> None:
 
 
 def connect(address: str, option: str) -> None:
-    """Connect this process to the cluster. The processes there get the variables of offpcc from the environment.
-
-    Raises:
-        UserError: Ray is not installed, or there is no cluster at the address.
-    """
+    """Connect this process to the cluster. The processes there get the variables of offpcc from the environment."""
     check_address(address, option)
     import ray
 

@@ -155,9 +155,6 @@ class PackedDict(spaces.Box):
     Args:
         space: the Dict space, which may contain further Dict spaces.
         state_key: the key of an entry, a vector, that only critics read; None if the agent sees all entries.
-
-    Raises:
-        UserError: an entry is of another kind, or there is none; or the state is no vector, or the only entry.
     """
 
     def __init__(self, space: spaces.Dict, state_key: str | None = None) -> None:
@@ -391,11 +388,7 @@ def one_hot(choices: Any, num: int) -> np.ndarray:
 
 
 def packed_space(space: Any, name: str) -> PackedDict | None:
-    """Return a given space of Dict observations, packed; None if none is given.
-
-    Raises:
-        UserError: it is another space.
-    """
+    """Return a given space of Dict observations, packed; None if none is given."""
     if space is None:
         return None
     if not isinstance(space, spaces.Dict):

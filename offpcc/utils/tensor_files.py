@@ -69,9 +69,6 @@ def refuse_unreadable(state: Any, name: str) -> None:
     Args:
         state: the state of a part that a user may have written.
         name: where it comes from, for messages.
-
-    Raises:
-        UserError: the state holds an object of another type, such as an array.
     """
     if isinstance(state, torch.Tensor) or type(state) in PLAIN:
         return

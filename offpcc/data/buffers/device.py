@@ -75,11 +75,7 @@ class DeviceCopy:
         self.rows, self.num_rows = None, 0
 
     def make_room(self, num_rows: int) -> None:
-        """Replace the rows with `num_rows` empty ones, or with None if the copy is not wanted or does not fit.
-
-        Raises:
-            UserError: `wanted` is True, but the device has not enough free memory.
-        """
+        """Replace the rows with `num_rows` empty ones, or with None if the copy is not wanted or does not fit."""
         self.forget()
         if self.wanted is not False:
             needed, free = num_rows * self.layout.bytes_per_row, free_bytes(self.device)

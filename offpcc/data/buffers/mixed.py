@@ -26,9 +26,6 @@ class MixedBuffer:
         recorded: the buffer of recorded data. From `begin` on, it draws its share of a batch.
         online: the buffer of new experience. It draws its share from now on.
         share: the share of recorded data in a batch, above 0 and at most 1.
-
-    Raises:
-        UserError: the share of a batch is less than one item, or all but less than one.
     """
 
     def __init__(self, recorded: AnyReplay, online: AnyReplay, share: float) -> None:

@@ -156,11 +156,7 @@ class Prioritized(BufferBase):
         return super().metadata() | own | {"powers": powers}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Go on from `metadata`.
-
-        Raises:
-            UserError: the buffer had another capacity, so its priorities belong to other items.
-        """
+        """Go on from `metadata`."""
         if metadata["max_items"] != self.max_items:
             raise UserError(
                 f"{type(self).__name__} has room for {self.max_items:,} items, but {metadata['max_items']:,} were "

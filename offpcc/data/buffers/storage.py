@@ -45,9 +45,6 @@ def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames
         shape: The shape.
         what: What the frames are, for the message.
         less: What to lower so that there are fewer, for the message.
-
-    Raises:
-        UserError: The disk has no room for it.
     """
     folder, num_bytes = folder_for_frames(), math.prod(shape)
     try:
@@ -67,11 +64,7 @@ def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames
 
 
 def recorded_frames(shape: tuple[int, ...], dtype: np.dtype[Any], memory_limit: int | None, name: str) -> Array:
-    """Return zeros for recorded observations: images that exceed `memory_limit` are in a temporary file.
-
-    Raises:
-        UserError: The disk has no room for it.
-    """
+    """Return zeros for recorded observations: images that exceed `memory_limit` are in a temporary file."""
     if exceeds(memory_limit, shape, dtype):
         return frames_in_file(shape, f"frames of {name}", "--dataset_fraction or --dataset_steps")
     return np.zeros(shape, dtype)

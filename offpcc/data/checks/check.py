@@ -123,9 +123,6 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         env: Environment to train for and to test in, made by `offpcc.envs.make.make`. Its current episode is lost. The
             data may contain parts of observations that the wrappers of `env` hide. If the data's name has no reference
             scores, the name of `env` gives them.
-
-    Raises:
-        UserError: Not enough memory is free.
     """
     of_steps = data.num_steps * (BYTES_PER_STEP + COPIES_OF_ACTIONS * data.actions[:1].nbytes)
     of_ends = data.num_episodes * COPIES_OF_ENDS * data.observations[:1].nbytes

@@ -70,11 +70,7 @@ class Converted(NamedTuple):
 
 
 def check_game(task: str, games: dict[str, int]) -> int:
-    """Return the number of actions of a game.
-
-    Raises:
-        UserError: there are no recordings of it.
-    """
+    """Return the number of actions of a game."""
     if task not in games:
         alike = {name.lower(): name for name in games}
         near = alike.get(task.lower().removesuffix("-v5").removeprefix("ale/").removesuffix("noframeskip-v4"))
@@ -87,11 +83,7 @@ def check_game(task: str, games: dict[str, int]) -> int:
 
 
 def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress: Progress) -> Converted:
-    """Convert a shard of RL Unplugged: shuffled transitions, or with `ordered` whole episodes.
-
-    Raises:
-        UserError: the shard is damaged, or of another kind or game; then nothing is written.
-    """
+    """Convert a shard of RL Unplugged: shuffled transitions, or with `ordered` whole episodes; nothing if damaged."""
     num_actions, size = UNPLUGGED_GAMES[task], shard.stat().st_size
     facts = {"env": f"ALE/{task}-v5", SHUFFLED: int(not ordered), "source": f"RL Unplugged, {shard.name}"}
     returns: dict[int, float] = {}
@@ -263,11 +255,7 @@ def replay_files(folder: Path, number: int) -> dict[str, Path]:
 
 
 def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progress) -> Converted:
-    """Convert a part of DQN replay: single frames in order of time, of a million steps.
-
-    Raises:
-        UserError: a file is damaged, or of another game; then nothing is written.
-    """
+    """Convert a part of DQN replay: single frames in order of time, of a million steps; nothing if damaged."""
     num_actions, frames_file = REPLAY_GAMES[task], files["observation"]
     arrays = {name: _small_array(files[name], REPLAY_ARRAYS[name]) for name in ("action", "reward", "terminal")}
     actions, rewards, terminals = (arrays[name] for name in ("action", "reward", "terminal"))

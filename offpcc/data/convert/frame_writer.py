@@ -79,9 +79,6 @@ def writing(path: Path, num_actions: int, **metadata: Any) -> Iterator[FrameWrit
         path: the file to write; its folder is created.
         num_actions: number of actions of the game.
         metadata: facts about the whole dataset.
-
-    Raises:
-        UserError: the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,9 +22,6 @@ def open_packed(path: Path, is_unpacked: Callable[[bytes], bool], what: str) -> 
         path: the file.
         is_unpacked: whether a file with this beginning, of 12 bytes, holds a recording that is not compressed.
         what: the kind of recording, for messages.
-
-    Raises:
-        UserError: it is neither compressed nor such a recording.
     """
     with path.open("rb") as raw:
         start = raw.read(64)

@@ -26,11 +26,7 @@ LANE = 1024  # bytes of a part of a record; all parts of a batch are computed si
 
 
 def records(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield each record of a file, compressed by GZIP or not, and the number of its bytes that were read so far.
-
-    Raises:
-        UserError: the file is cut or damaged.
-    """
+    """Yield each record of a file, compressed by GZIP or not, and the number of its bytes that were read so far."""
     batch: list[bytes] = []
     masked: list[int] = []
     number = size = 0

@@ -85,9 +85,6 @@ def action_warnings(
         env_bounds: those of the environment to train for.
         name: the name of the data.
         is_own: whether the data itself gives the bounds, so that the user cannot give others.
-
-    Raises:
-        UserError: the bounds do not fit the actions.
     """
     assumed, told = (
         None if one is None else checked_range(one, actions.shape[1], name) for one in (env_bounds, recorded)

@@ -53,11 +53,7 @@ class Arrays(Protocol):
 
 
 def holds_episodes(file: Arrays) -> bool:
-    """Check whether a file holds arrays for each episode, as d3rlpy 2 writes them.
-
-    Raises:
-        UserError: it is of d3rlpy 2.0.2 or 2.0.3, whose episodes are rows of arrays.
-    """
+    """Check whether a file holds arrays for each episode, as d3rlpy 2 writes them."""
     if file.has(COLUMNS) and file.has(OLD_NUM_EPISODES):
         raise UserError(
             f"{file.path} is in version 2.0 of d3rlpy's format, which d3rlpy itself no longer reads; in Python, give "
@@ -72,9 +68,6 @@ class EpisodeArrays:
 
     Only shapes and flags are read at once. Observations that are a tuple become the entries "0", "1" and so on of Dict
     observations.
-
-    Raises:
-        UserError: an array is missing, or has another shape than it should have.
     """
 
     def __init__(self, file: Arrays) -> None:

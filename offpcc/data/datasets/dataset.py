@@ -978,11 +978,7 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
 
 
 def _with_last(observations: Any, following: Any, where: str) -> Any:
-    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); or L+1 of them, unchanged.
-
-    Raises:
-        UserError: an observation after a step is not the one before the next step, or the lengths do not fit.
-    """
+    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); or L+1 of them, unchanged."""
     if isinstance(observations, Mapping) and isinstance(following, Mapping):
         return {
             key: _with_last(part, following[key], f"{where}: {key}") if key in following else part
@@ -1080,11 +1076,7 @@ def _plain_metadata(data: Dataset) -> dict[str, Any]:
 
 
 def save_dataset(data: Dataset, file: Path) -> None:
-    """Write a dataset to an HDF5 file; see `Dataset.save`.
-
-    Raises:
-        UserError: the file exists, or cannot be written.
-    """
+    """Write a dataset to an HDF5 file; see `Dataset.save`."""
     check_output(file)
     if file.exists():
         raise UserError(f"{file} exists and is not overwritten; give another file, or remove it")

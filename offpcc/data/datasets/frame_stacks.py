@@ -42,9 +42,6 @@ class FrameFile:
         """Return the number of the first row that was read, and all stacks of `depth` frames from there on, a view.
 
         Those that begin at rows `first` to `last` are among them.
-
-        Raises:
-            UserError: the frames exceed the limit of memory and fit on no disk, or the file is damaged.
         """
         stop = last + depth
         if first < self._first or stop > self._first + len(self._frames):
@@ -110,11 +107,7 @@ class FrameStacks:
         return len(self.first)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Return all observations as an array of their own, which takes k times the memory of the frames.
-
-        Raises:
-            UserError: it does not fit into the memory.
-        """
+        """Return all observations as an array of their own, which takes k times the memory of the frames."""
         check_room(math.prod(self.shape), f"{self.file.name}: {len(self):,} stacks of frames")
         return self[:].astype(dtype or self.dtype, copy=False)
 
@@ -177,9 +170,6 @@ def first_rows(is_end: Array, num_frames: int, frame_stack: int, name: str) -> A
         num_frames: R, the number of frames.
         frame_stack: k, the number of frames in an observation.
         name: the name of the data, for messages.
-
-    Raises:
-        UserError: the number of frames is not that of these episodes.
     """
     number = np.cumsum(is_end) - is_end  # of the episode
     needed = len(is_end) + frame_stack * int(is_end.sum())

@@ -151,7 +151,6 @@ class EpisodeLog:
         places: Places of the episodes.
 
     Raises:
-        UserError: The log is damaged, is no log, or another process uses it.
         OSError: The file cannot be read or written.
     """
 

@@ -63,10 +63,6 @@ class Recorder:
 
     Attributes:
         message: Reason why a resumed recording may not be exact; None if there is none.
-
-    Raises:
-        UserError: The file cannot be written, a recording exists and `resume` is False, or the existing recording is
-            damaged or has other metadata.
     """
 
     def __init__(
@@ -135,7 +131,6 @@ class Recorder:
         """Record a transition; see `ReplayBuffer.push`.
 
         Raises:
-            UserError: A finished episode contains NaN or infinity, or cannot be written.
             ValueError: A shape differs from the environment's.
         """
         before, after = self._read(observation), self._read(next_observation)
@@ -176,11 +171,7 @@ class Recorder:
             self.log.append(finished)
 
     def keep(self, num_episodes: int) -> None:
-        """Drop the unfinished episodes, and all finished ones except the first `num_episodes`.
-
-        Raises:
-            UserError: Fewer episodes exist.
-        """
+        """Drop the unfinished episodes, and all finished ones except the first `num_episodes`."""
         if num_episodes > self.num_episodes:
             raise UserError(
                 f"{self.log.path} has {self.num_episodes:,} episodes, but the resumed run had "
@@ -199,11 +190,7 @@ class Recorder:
         return {"num_episodes": self.num_episodes, "unfinished": [one.state_dict() for one in self._unfinished]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore `state`, and drop the episodes that were recorded after it.
-
-        Raises:
-            UserError: Episodes that were recorded before it are missing.
-        """
+        """Restore `state`, and drop the episodes that were recorded after it."""
         self.keep(state["num_episodes"])
         for episode, saved in zip(self._unfinished, state["unfinished"], strict=True):
             episode.load_state_dict(saved)
@@ -217,8 +204,9 @@ class Recorder:
     def merge(self) -> Merged:
         """Write all finished episodes to the file, and remove the log. The recorder cannot be used after that.
 
+        If the file cannot be written, the log stays.
+
         Raises:
-            UserError: The file cannot be written. The log stays.
             ValueError: No episode has ended.
         """
         num_steps, num_whole = sum(self.lengths), self._num_whole

@@ -160,9 +160,6 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         dataset_url: address of the data at D4RL.
         ref_min_score: the return with D4RL's score 0.
         ref_max_score: the return with D4RL's score 1, which is reported as 100.
-
-    Raises:
-        UserError: D4RL has no dataset of this name.
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
@@ -185,9 +182,6 @@ class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         Returns:
             ``observations``, ``actions``, ``rewards`` and ``terminals``, and all else in the file, such as
             ``timeouts``, ``next_observations``, ``infos/qpos`` or ``metadata/algorithm``.
-
-        Raises:
-            UserError: the data is unavailable or incomplete, or its shapes do not match this environment.
         """
         if read_dataset is None:
             raise UserError(f"offpcc.data is not imported; import it before you read {self.dataset_name}")

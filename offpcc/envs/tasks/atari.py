@@ -63,7 +63,6 @@ class Atari(gym.Env[Array, Any]):
 
     Raises:
         gymnasium.error.DependencyNotInstalled: ale-py is not installed.
-        UserError: An argument is out of range.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012 (Gymnasium's convention)
@@ -256,9 +255,6 @@ def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, 
     Args:
         spec: Spec of one of ale-py's environments.
         arguments: Those of `Atari`; and ``frame_stack``, the number of observations to show together.
-
-    Raises:
-        UserError: The spec skips a random number of frames, there is no such argument, or `frame_stack` is invalid.
     """
     known, given = {**spec.kwargs}, {**arguments}
     if not isinstance(known.pop("frameskip"), int):

@@ -56,9 +56,6 @@ class Corridor(gym.Env[Array, Array]):
     Args:
         length: Steps from the cue to the junction, 2 or more.
         render_mode: None or "rgb_array".
-
-    Raises:
-        UserError: `length` is not a whole number, or is less than 2.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's convention)

@@ -110,9 +110,6 @@ def environments(
             is not exact. If an actor is lost, it is started again; its unfinished episode is dropped and counted.
         lockstep: whether the agent acts for all environments of `ray_address` at once, as for worker processes. This
             is slower, but the results and a resumed run are the same as with worker processes.
-
-    Raises:
-        UserError: a setting is invalid, or the processes do not start.
     """
     if shared_with_tests and (num_envs > 1 or worker_processes):
         raise UserError(

@@ -99,9 +99,6 @@ class RayEnvironments(WorkerEnvironments):
         bindings: See there.
         lockstep: Whether the agent acts for all of them at once, as in worker processes. Otherwise each actor plays
             its episodes by itself; see `RemoteInteraction`.
-
-    Raises:
-        UserError: Ray is not installed, there is no cluster, or it has too few CPUs.
     """
 
     _end = staticmethod(end_actors)  # type: ignore[assignment]

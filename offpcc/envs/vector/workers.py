@@ -161,7 +161,6 @@ class Worker:
 
         Raises:
             DeadWorkerError: the process is dead or does not answer in time.
-            UserError: the environment raised or returned an unfit value.
         """
         try:
             if timeout is not None and not self.pipe.poll(timeout):

@@ -58,9 +58,6 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
 
     Args:
         env: An environment whose observation space is a Dict.
-
-    Raises:
-        UserError: An entry of the Dict cannot be packed.
     """
 
     _packed: PackedDict
@@ -96,9 +93,6 @@ class PackedStateObservation(PackedObservation):
     Args:
         env: An environment whose observation space is a Dict.
         state_key: The key of this entry.
-
-    Raises:
-        UserError: An entry of the Dict cannot be packed, or the state is no vector.
     """
 
     def __init__(self, env: gym.Env[Any, Any], state_key: str) -> None:
@@ -115,9 +109,6 @@ class StateObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     Args:
         env: An environment whose `info` has a "state", a vector.
-
-    Raises:
-        UserError: There is no state, it is no vector, or the observation has an entry "state" already.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -323,11 +314,7 @@ class EpisodeReturn(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self.action_space.sample()
 
     def enable_save_replay(self, replay_path: str | Path = "./video") -> None:
-        """Record a video of each episode from the next reset on, `<replay_path>/episode_<number>.mp4`.
-
-        Raises:
-            UserError: the environment was made without ``render_mode="rgb_array"``, or the folder cannot be written.
-        """
+        """Record a video of each episode from the next reset on, `<replay_path>/episode_<number>.mp4`."""
         if self.env.render_mode != "rgb_array":
             raise UserError(
                 f"videos need the render_mode 'rgb_array', but the environment has {self.env.render_mode!r}; make it "

@@ -367,9 +367,6 @@ class FrameStackObservation(gymnasiums.FrameStackObservation):
         env: See Gymnasium.
         stack_size: The number of observations to show, including the current one.
         padding_type: See Gymnasium.
-
-    Raises:
-        UserError: `stack_size` is out of range.
     """
 
     def __init__(self, env: gym.Env[Any, Any], stack_size: NumParts, *, padding_type: Any = "reset") -> None:

@@ -45,9 +45,6 @@ class LRU(Blocks):
             1 / (1 - modulus) steps.
         r_max: largest initial modulus of lambda.
         max_phase: largest initial phase of lambda, in radians per step.
-
-    Raises:
-        UserError: `r_min` is larger than `r_max`.
     """
 
     def __init__(
