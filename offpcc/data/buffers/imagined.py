@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from offpcc.core import Batch, Chunk
-from offpcc.data.buffers.mixed import AnyReplay, MixedBuffer, concat_batches
+from offpcc.data.buffers.mixed import AnyReplay, MixedBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
@@ -29,7 +29,8 @@ class ImaginedBuffer(MixedBuffer):
     """
 
     def __init__(self, real: AnyReplay, imagined: AnyReplay, share: float, model: str = "") -> None:
-        self.recorded, self.online, self.model = real, imagined, model
+        self.real, self.imagined, self.model = real, imagined, model
+        self.receiver = real
         self.batch_size = real.batch_size
         self.num_recorded = round(share * self.batch_size)
         if 0.0 < share < 1.0:
@@ -41,21 +42,6 @@ class ImaginedBuffer(MixedBuffer):
         imagined.batch_size = max(self.batch_size - self.num_recorded, 1)
         self.drawn: list[Batch] = []
 
-    @property
-    def real(self) -> AnyReplay:
-        """The buffer of real transitions."""
-        return self.recorded
-
-    @property
-    def receiver(self) -> AnyReplay:
-        """The part that stores new transitions: the real one."""
-        return self.real
-
-    @property
-    def imagined(self) -> AnyReplay:
-        """The buffer of imagined transitions."""
-        return self.online
-
     def __len__(self) -> int:
         """Number of real items that `sample` can draw."""
         return len(self.real)
@@ -63,15 +49,6 @@ class ImaginedBuffer(MixedBuffer):
     def extend(self, rows: TransitionTable, num_recorded: Array) -> None:
         """Store imagined episodes; see `RecurrentReplayBuffer.extend`."""
         self.imagined.extend(rows, num_recorded)
-
-    def sample(self) -> Batch:
-        """Return a random batch: the real items first."""
-        self.drawn = self._draw(lambda part: part.sample())
-        return concat_batches(self.drawn)
-
-    def peek(self) -> Batch:
-        """Return the batch that `sample` returns next, without a change of the buffer."""
-        return concat_batches(self._draw(lambda part: part.peek()))
 
     def _draw(self, draw: Callable[[AnyReplay], Batch]) -> list[Batch]:
         is_empty = not len(self.imagined)

@@ -30,6 +30,7 @@ class MixedBuffer:
 
     def __init__(self, recorded: AnyReplay, online: AnyReplay, share: float) -> None:
         self.recorded, self.online = recorded, online
+        self.receiver = online  # the part that stores new transitions
         self.batch_size = online.batch_size
         self.num_recorded = round(share * self.batch_size)
         if not self.num_recorded or (share < 1.0 and self.num_recorded == self.batch_size):
@@ -41,11 +42,6 @@ class MixedBuffer:
         online.batch_size = self.batch_size - self.num_recorded
         self.parts = [recorded, online] if online.batch_size else [recorded]
         self.drawn: list[Batch] = []
-
-    @property
-    def receiver(self) -> AnyReplay:
-        """The part that stores new transitions."""
-        return self.online
 
     def begin(self, seed: int) -> None:
         """Let the buffer of recorded data draw its share, with a new generator."""
@@ -65,12 +61,15 @@ class MixedBuffer:
 
     def sample(self) -> Batch:
         """Return a random batch: the recorded items first."""
-        self.drawn = [part.sample() for part in self.parts]
+        self.drawn = self._draw(lambda part: part.sample())
         return concat_batches(self.drawn)
 
     def peek(self) -> Batch:
         """Return the batch that `sample` returns next, without a change of the buffer."""
-        return concat_batches([part.peek() for part in self.parts])
+        return concat_batches(self._draw(lambda part: part.peek()))
+
+    def _draw(self, draw: Callable[[AnyReplay], Batch]) -> list[Batch]:
+        return [draw(part) for part in self.parts]
 
     def update_priorities(self, batch: Batch, td_error: Tensor) -> None:
         """Give each part the TD errors (B, T, 1) of its own items."""

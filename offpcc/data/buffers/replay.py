@@ -128,8 +128,7 @@ class ReplayBuffer(BufferBase):
         """Return empty storage with `rows` rows for each ring, or with all rows if the images go to a file."""
         is_on_disk = self._is_on_disk(rows)
         rows = self.num_envs * (self.ring_rows if is_on_disk else rows)  # so that a file never has to grow
-        sizes = self.frame_shape, self.dtype, self.action_dim, self.num_envs
-        return Storage.of(rows, *sizes, frames_on_disk=is_on_disk)
+        return Storage.of(rows, *self.layout, frames_on_disk=is_on_disk)
 
     def _set_storage(self, storage: Storage) -> None:
         self.storage = storage

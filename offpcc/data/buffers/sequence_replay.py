@@ -434,7 +434,7 @@ class RecurrentReplayBuffer(BufferBase):
             "lengths": [len(episode.actions) for episode in episodes],
             "terminated": [episode.terminated for episode in episodes],
             "groups": [episode.group for episode in episodes],
-            **({"num_recorded": begun} if any(begun := [episode.num_recorded for episode in episodes]) else {}),
+            "num_recorded": [episode.num_recorded for episode in episodes],
             "num_kept": self.num_kept,
             "bytes_kept": self.bytes_kept,
             "unfinished": [episode.state_dict() for episode in self.unfinished],
@@ -447,8 +447,7 @@ class RecurrentReplayBuffer(BufferBase):
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.device_copy.forget()
         self.episodes = deque()  # unlimited: the checkpoint may contain more episodes than the capacity
-        columns = [metadata[name] for name in ("lengths", "terminated", "groups")]
-        columns.append(metadata.get("num_recorded", [0] * len(columns[0])))
+        columns = (metadata[name] for name in ("lengths", "terminated", "groups", "num_recorded"))
         for length, terminated, group, num_recorded in zip(*columns, strict=True):
             frames = self._empty_frames(length + self.frame_stack)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))
