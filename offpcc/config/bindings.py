@@ -229,7 +229,7 @@ def _bound_list(function: Any, parameter: str) -> list[Any] | None:
 
 def _without_macros(value: Any) -> Any:
     while _is_macro(value):
-        value = _macro(value)
+        value = gin_private.CONFIG.get((value.config_key[0], MACRO), {}).get("value")
     return value
 
 
@@ -291,10 +291,6 @@ def references_in(value: Any) -> Iterator[Any]:
 
 def _is_macro(value: Any) -> bool:
     return isinstance(value, gin.config.ConfigurableReference) and value.selector == MACRO
-
-
-def _macro(reference: Any) -> Any:
-    return gin_private.CONFIG.get((reference.config_key[0], MACRO), {}).get("value")
 
 
 def check_references(bindings: Sequence[Binding]) -> None:
@@ -391,13 +387,10 @@ def check_unused_bindings(
 
     * A binding of a class that the run does not use. This allows shared configs.
     * A binding of a parent that a binding of its child overrides.
-    * A binding of a parameter that changes nothing in this run.
+    * A binding of a parameter that changes nothing in this run: `unused_parameters` are those of a class or function,
+      with the reason.
 
     On the command line, every binding must have an effect.
-
-    Args:
-        bindings: all bindings.
-        unused_parameters: by class or function, the parameters that change nothing in this run, with the reason.
     """
     operative = gin_private.OPERATIVE_CONFIG
     used_names = {selector for _, selector in operative}

@@ -105,12 +105,8 @@ def read_text(
 ) -> Iterator[tuple[Any, str]]:
     """Yield the bindings of a text as gin statements, each with its location; follow includes and imports.
 
-    Args:
-        text: in gin's syntax.
-        source: the file that contains the text, or a name for another source, such as ``--gin``.
-        including: see `read_config`.
-        is_trusted: whether the text may include and import. If not, as for the config of a run, it may only import
-            modules that are already imported.
+    `source` is the file that contains the text, or a name for another source, such as ``--gin``. A text that is not
+    trusted, as the config of a run, may not include, and may only import modules that are already imported.
     """
     for statement, where in statements(text, source):
         if isinstance(statement, config_parser.IncludeStatement):

@@ -40,12 +40,9 @@ class Hyperparameter(NamedTuple):
 
 
 def hyperparameters(owner: Any, prefix: str | None = None, *, own: bool = False) -> list[Hyperparameter]:
-    """Return the parameters of a class or function that gin can bind.
+    """Return the parameters of a class or function that gin can bind; their names begin with `prefix` or the owner's.
 
-    Args:
-        owner: the class or function.
-        prefix: the class that the names begin with; default: the owner's.
-        own: whether to leave out those that a class inherits from another class in gin.
+    With `own`, those that a class inherits from another class in gin are left out.
     """
     prefix, rules = owner_name(owner) if prefix is None else prefix, rules_of(owner)
     return [
@@ -186,13 +183,12 @@ class ClassSignature:
 
 @functools.cache
 def _signature(owner: type) -> inspect.Signature:
-    found = sorted(map(without_rules, declarations(owner).values()), key=lambda one: (one.kind, _has_default(one)))
+    declared = map(without_rules, declarations(owner).values())  # in a signature, those with a default come last
+    found = sorted(
+        declared, key=lambda one: (one.kind, one.kind is not one.KEYWORD_ONLY and one.default is not one.empty)
+    )
     inits = [vars(cls)["__init__"] for cls in owner.__mro__[:-1] if "__init__" in vars(cls)]
     kinds = [{one.kind: one for one in inspect.signature(init).parameters.values()} for init in inits]
     if inits and all(inspect.Parameter.VAR_KEYWORD in each for each in kinds):  # the class takes any argument
         found.append(kinds[0][inspect.Parameter.VAR_KEYWORD])
     return inspect.Signature(found)
-
-
-def _has_default(one: inspect.Parameter) -> bool:
-    return one.kind is not one.KEYWORD_ONLY and one.default is not one.empty

@@ -116,15 +116,11 @@ def load_gin_config(
     modules: Sequence[str] = (),
     is_trusted: bool = True,
 ) -> list[Binding]:
-    """Clear gin's state, then read a config and extra bindings; the extra bindings win.
+    """Clear gin's state, then read a config and extra bindings; the extra bindings, `given`, win.
 
-    Args:
-        file: the config.
-        given: extra bindings, from the command line or from Python.
-        given_in: source of the extra bindings, for messages: `COMMAND_LINE` or `IN_PYTHON`.
-        modules: modules to import before the config is read.
-        is_trusted: whether the config may include and import. The config in a run's folder never may, because it may
-            come from somebody else.
+    They come from the command line or from Python, as `given_in` says for messages. `modules` are imported before the
+    config is read. Only a config that is trusted may include and import; that in a run's folder never may, because it
+    may come from somebody else.
     """
     gin.clear_config()
     for module in modules:
@@ -174,7 +170,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
     if not os.path.lexists(run):
         return
     known = [
-        (_bound(statement), statement, where)
+        (_complete(statement.selector) if statement.arg_name else statement.selector, statement, where)  # else a macro
         for statement, where in statements(read_config_text(run), run, skip_unknown=True)
         if isinstance(statement, config_parser.BindingStatement)
     ]
@@ -205,11 +201,6 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
                 f"note: {file} binds {name} = {value}, but the environment is that of the run, which has {used[name]}; "
                 f"in Python, offpcc.evaluate takes an environment of your own"
             )
-
-
-def _bound(statement: Any) -> str | None:
-    """Return the complete name of a binding's class or function, or the name of a macro."""
-    return _complete(statement.selector) if statement.arg_name else statement.selector
 
 
 def _complete(selector: str) -> str:
@@ -450,22 +441,15 @@ def is_writable(value: Any) -> bool:
     return bool(gin_private.is_literally_representable(value))
 
 
-def check_bindings_writable(bindings: Mapping[str, Any]) -> None:
-    """Raise if gin cannot write one of the bindings into the config of a run."""
+def check_writable(bindings: Mapping[str, Any]) -> None:
+    """Raise if gin cannot write one of the bindings, which have names such as ``SAC.lr``, into the config of a run."""
     for binding, value in bindings.items():
-        owner, _, name = binding.rpartition(".")
-        check_writable(owner, {name: value})
-
-
-def check_writable(owner: str, given: Mapping[str, Any]) -> None:
-    """Raise if gin cannot write an argument into the config of a run."""
-    for name, value in given.items():
         if not is_writable(value):
             known = gin_private.inverse_lookup(type(value))
             advice, fault = "decorate its class with offpcc.configurable", f"is {format_value(value)}, which"
             if isinstance(value, list | tuple):
                 fault = f"holds {format_value(next((one for one in value if not is_writable(one)), value))}, which"
-            if (owner, name) == ("make", "wrappers"):
+            if binding == "make.wrappers":
                 advice = "decorate each with offpcc.configurable, or apply them in a function that you give as env"
             elif (
                 isinstance(value, functools.partial)
@@ -479,9 +463,9 @@ def check_writable(owner: str, given: Mapping[str, Any]) -> None:
             elif isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
                 advice = f"give its name, {np.dtype(value).name!r}"
             elif known is not None:
-                example = f"{name} = @{type(value).__name__}()"
-                advice = f'bind it by offpcc.configure(None, "{owner}.{example}"), and its arguments likewise'
-            raise UserError(f"{owner}.{name} {fault} cannot be written into the config of a run; {advice}")
+                example = f"{binding} = @{type(value).__name__}()"
+                advice = f'bind it by offpcc.configure(None, "{example}"), and its arguments likewise'
+            raise UserError(f"{binding} {fault} cannot be written into the config of a run; {advice}")
 
 
 def missing_binding(name: str) -> UserError:

@@ -508,13 +508,9 @@ NEARLY = 0.85  # likeness of a method's name to one of ours, from which it is ta
 
 
 def refuse_uncalled(cls: type, base: type, methods: Sequence[str], others: Mapping[str, str]) -> None:
-    """Refuse a class with a method that another library calls, or with a misspelt one, in place of ours.
+    """Refuse a user's class with a method that another library calls, or with a misspelt one, in place of ours.
 
-    Args:
-        cls: a class of the user's.
-        base: our base class.
-        methods: the methods of `base` that are called.
-        others: names in other libraries, and ours.
+    Of our class `base`, these `methods` are called. `others` are names in other libraries, and ours.
     """
     own = {name for level in cls.__mro__[: cls.__mro__.index(base)] for name in vars(level)}
     for name in sorted(own.difference(methods)):
@@ -533,11 +529,8 @@ LEARNING_WRAPPERS = {
 def no_attribute(owner: str, name: str, shown: str, known: Collection[str] = ()) -> AttributeError:
     """Return the error for an attribute that does not exist, with our name for one of another library.
 
-    Args:
-        owner: "offpcc", "learner", "agent" or "dataset".
-        name: the attribute.
-        shown: the object in the message.
-        known: attributes that exist; the message proposes the nearest.
+    `owner` is "offpcc", "learner", "agent" or "dataset", and `shown` the object in the message, which proposes the
+    nearest of the `known` attributes.
     """
     hint = ATTRIBUTES.get(f"{owner}.{name}", "")
     text = f"{shown} has no attribute {name!r}"

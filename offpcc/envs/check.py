@@ -215,10 +215,8 @@ class End(NamedTuple):
 def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
     """Yield the events of resets and random steps, episode after episode, without end.
 
-    Args:
-        env: An environment whose action is a bounded Box, or Discrete.
-        seed: Seed of the first reset; None continues with the environment's generator.
-        actions_seed: Seed of the actions.
+    Actions are a bounded Box, or Discrete. `seed` is that of the first reset; None continues with the environment's
+    generator.
 
     Raises:
         BrokenEnvironment: The environment raised, or its return values do not follow Gymnasium's interface.
@@ -263,15 +261,10 @@ def _event(when: str, num_values: int, call: Callable[..., Any], *args: Any, **k
 
 
 class EntryStatistics:
-    """What a rollout shows of one entry of a Dict observation, or of an observation that is no Dict.
+    """What a rollout shows of one entry of a Dict observation, or of an observation that is no Dict, with the key "".
 
-    Args:
-        key: The key; "" if the observation is no Dict.
-        space: The space: a Box, Discrete, MultiDiscrete or MultiBinary.
-
-    Attributes:
-        name: The name in messages.
-        of: What follows a value in messages.
+    Its space is a Box, Discrete, MultiDiscrete or MultiBinary. In messages, `name` is its name, and `of` follows a
+    value.
     """
 
     def __init__(self, key: str, space: gymnasium.Space[Any]) -> None:
@@ -347,16 +340,10 @@ class EntryStatistics:
 
 
 class Rollout:
-    """The record of a random rollout, with the first problem of each kind.
+    """The record of a random rollout of `num_steps` steps or more, with the first problem of each kind.
 
-    Args:
-        env: An environment whose observation is a Box or a Dict, and whose action is a Box.
-        limit: The registered time limit. Without one, the rollout continues until two episodes have ended, or one lasts
-            `longest_episode` steps.
-        num_steps: Minimum number of steps.
-        num_compared: Number of steps whose marks are kept, to compare other rollouts with.
-        seed: Seed of the environment and of the actions.
-        longest_episode: See `limit`.
+    Without a registered time limit `limit`, the rollout continues until two episodes have ended, or one lasts
+    `longest_episode` steps. The marks of the first `num_compared` steps are kept, to compare other rollouts with.
     """
 
     def __init__(

@@ -93,10 +93,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
             self._set_generator(generator)
 
     def restore(self, snapshot: Info) -> tuple[Array, bool, bool]:
-        """Repeat the episode of a snapshot.
-
-        Args:
-            snapshot: The result of `snapshot`. It replaces the environment's whole past, including its seed.
+        """Repeat the episode of a snapshot, which replaces the environment's whole past, including its seed.
 
         Returns:
             The episode's current observation, whether the episode is over, and whether it is the same as before.

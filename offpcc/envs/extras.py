@@ -6,46 +6,24 @@ from offpcc.envs.registration import Environment
 from offpcc.envs.tasks.minatar import ENTRY_POINT, LONGEST_GAME
 
 
+def _row(
+    name: str, package: str, entry_point: str, shape: tuple[int, ...], num_actions: int, max_steps: int, hidden: str
+) -> Environment:
+    given = name, package, hidden, entry_point, max_steps, shape, num_actions  # `family` is the name of the package
+    return Environment(*given, is_discrete=True, package=package)
+
+
 def _minatar(game: str, num_channels: int, num_actions: int, hidden: str) -> Environment:
-    return Environment(
-        name=f"MinAtar/{game}-v1",
-        family="minatar",
-        hidden=hidden,
-        entry_point=ENTRY_POINT,
-        max_episode_steps=LONGEST_GAME,
-        observation_shape=(num_channels, 10, 10),
-        action_size=num_actions,
-        is_discrete=True,
-        package="minatar",
-    )
+    return _row(f"MinAtar/{game}-v1", "minatar", ENTRY_POINT, (num_channels, 10, 10), num_actions, LONGEST_GAME, hidden)
 
 
 def _minigrid(size: str, max_steps: int) -> Environment:
-    return Environment(
-        name=f"MiniGrid-Memory{size}-v0",
-        family="minigrid",
-        hidden="what is out of view; which object to find",
-        entry_point="minigrid.envs:MemoryEnv",
-        max_episode_steps=max_steps,
-        observation_shape=(20, 7, 7),
-        action_size=7,
-        is_discrete=True,
-        package="minigrid",
-    )
+    name, hidden = f"MiniGrid-Memory{size}-v0", "what is out of view; which object to find"
+    return _row(name, "minigrid", "minigrid.envs:MemoryEnv", (20, 7, 7), 7, max_steps, hidden)
 
 
 def _popgym(task: str, num_numbers: int, num_actions: int, max_steps: int, hidden: str) -> Environment:
-    return Environment(
-        name=f"popgym-{task}Easy-v0",
-        family="popgym",
-        hidden=hidden,
-        entry_point="popgym.envs",
-        max_episode_steps=max_steps,
-        observation_shape=(num_numbers,),
-        action_size=num_actions,
-        is_discrete=True,
-        package="popgym",
-    )
+    return _row(f"popgym-{task}Easy-v0", "popgym", "popgym.envs", (num_numbers,), num_actions, max_steps, hidden)
 
 
 ENVIRONMENTS: tuple[Environment, ...] = (

@@ -62,11 +62,7 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
         self.__cause__ = cause
 
     def in_run(self, step: int) -> EnvironmentFault:
-        """Return the same fault with its step in a run.
-
-        Args:
-            step: environment steps that the run had taken before.
-        """
+        """Return the same fault with its step in a run, which had taken `step` environment steps before."""
         env, what, moment, remedy = self.parts
         return EnvironmentFault(env, what, f"{moment}, step {step + 1:,} of the run", remedy, self.cause)
 
@@ -168,15 +164,13 @@ def overdue(timeout: float, place: str | None) -> str:
 
 
 class Watchdog:
-    """Context manager that interrupts its body if it runs too long.
+    """Context manager that interrupts its body if it runs longer than `timeout` seconds.
 
     The first open watchdog installs a SIGALRM handler if it is made in the main thread. When the last one is closed,
     the previous handler is put back. In other threads there is no signal, and the process ends at once.
 
-    Args:
-        timeout: maximum seconds of a call.
-        on_hang: called with the stack of the hanging call if the process must end; it prints a message and returns
-            the exit code.
+    If the process must end, `on_hang` is called with the stack of the hanging call. It prints a message and returns the
+    exit code.
     """
 
     _open: ClassVar[list[Watchdog]] = []

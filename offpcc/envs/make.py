@@ -22,14 +22,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import Reference, as_references, explains_calls, refuse_unknown, with_references
 from offpcc.config.settings import Settings, settings
 from offpcc.config.synonyms import LEARNING_WRAPPERS
-from offpcc.config.validation import (
-    FOR_NUMBERS,
-    Rule,
-    above,
-    format_value,
-    has_flags,
-    takes_numbers,
-)
+from offpcc.config.validation import FOR_NUMBERS, Rule, above, format_value, has_flags, takes_numbers
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.faults import UnfitError, format_env_error
 from offpcc.envs.registration import is_installed, package_of, register_package
@@ -207,16 +200,9 @@ def make(
             f"{{'max_episode_steps': 100}}"
         )
     if lazy:
-        own: dict[str, Any] = {
-            "wrappers": wrappers,
-            "kwargs": kwargs,
-            "timeout": timeout,
-            "state": state,
-            "shows_state": shows_state,
-            "scale_actions": scale_actions,
-        }
-        own |= {"render_mode": render_mode, "pack_observations": pack_observations}
-        return LazyEpisodeReturn(functools.partial(make, name, **own), timeout)
+        own: dict[str, Any] = {"wrappers": wrappers, "kwargs": kwargs, "timeout": timeout, "state": state}
+        own |= {"shows_state": shows_state, "scale_actions": scale_actions, "pack_observations": pack_observations}
+        return LazyEpisodeReturn(functools.partial(make, name, render_mode=render_mode, **own), timeout)
     given = dict(arguments_given)
     _refuse_flags(gymnasium.make if isinstance(name, str) else name, given)
     if render_mode is not None:  # an environment without rendering may not have the argument

@@ -49,13 +49,9 @@ class Playback(gym.Env[Array, Array]):
     def insert(
         self, observations: Array, rewards: Array, generator: np.random.Generator, reward_after: float = 0.0
     ) -> None:
-        """Set the episode of L steps that the next reset starts.
+        """Set the episode of L steps that the next reset starts: `observations` (L+1, *obs) and `rewards` (L, 1).
 
-        Args:
-            observations: (L+1, *obs).
-            rewards: (L, 1).
-            generator: The `np_random` of this episode, from which wrappers draw.
-            reward_after: Recorded reward after the last observation; see `transform_observations`.
+        Wrappers draw from `generator`. For `reward_after` see `transform_observations`.
         """
         # Copy, because some wrappers write into observations. The dtype is the one that the space promises.
         self._observations = observations.astype(self.observation_space.dtype)

@@ -80,12 +80,8 @@ def paint_disc(
 ) -> None:
     """Paint a disc with smooth edges into a square frame, (N, N, 3), seen from above.
 
-    Args:
-        frame: The frame; its centre is the origin.
-        half_width: Length from its centre to its edge; lengths have this unit.
-        centre: The disc's centre, to the right of the origin and above it.
-        radius: The disc's radius.
-        colour: Red, green and blue.
+    The frame's centre is the origin, and `half_width` is the length from there to its edge, in the unit of all lengths.
+    The disc's centre is to the right of the origin and above it; its colour is red, green and blue.
     """
     axis = (np.arange(len(frame)) + 0.5) / len(frame) * 2 * half_width - half_width
     distance = np.hypot(axis - centre[0], -axis[:, np.newaxis] - centre[1])

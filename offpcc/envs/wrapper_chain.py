@@ -97,13 +97,11 @@ def describe_wrapper(wrapper: Env) -> str:
 
 
 def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequence[str] | None) -> int:
-    """Return the index in `levels` of the level that returned the recorded observations.
+    """Return the index in `levels` of the level that returned the recorded observations (R, *obs).
 
-    Args:
-        env: The environment whose wrappers an agent learns with.
-        observations: (R, *obs). If `recorded_wrappers` is None, the level is the innermost one with this shape. In Ant,
-            a level with 27 numbers also fits a recording of 111 numbers; its numbers are the first 27.
-        recorded_wrappers: `observation_wrappers` of the environment in which they were recorded; None if unknown.
+    `recorded_wrappers` are the `observation_wrappers` of the environment in which they were recorded. If they are None,
+    the level is the innermost one with this shape. In Ant, a level with 27 numbers also fits a recording of 111
+    numbers; its numbers are the first 27.
     """
     chain, name, recorded = levels(env), name_of(env), observations.shape[1:]
     # New observations appear at these indices

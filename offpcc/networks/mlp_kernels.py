@@ -110,15 +110,10 @@ def _backward_of_rows(
     gradients: Sequence[Sequence[Tensor]],
     for_x: bool,
 ) -> Tensor:
-    """Return the gradient of rows x (M, in), if it is needed, and add those of parameters to `gradients`.
+    """Return the gradient of rows x (M, in), if `for_x`, and add those of parameters to `gradients`, if it has any.
 
-    Args:
-        down: gradient of the output, (M, out).
-        x: rows that the network read.
-        activations: of each hidden layer its output, and with layer norm also the norm's input, mean and 1 / deviation.
-        layers: the parameters of each layer.
-        gradients: their gradients, which are added to; empty if none is needed.
-        for_x: whether the gradient of x is needed.
+    `down` (M, out) is the gradient of the output. `activations` are of each hidden layer its output, and with layer
+    norm also the norm's input, mean and 1 / deviation.
     """
     reads = [x, *(layer[0] for layer in activations)]
     for depth in reversed(range(len(layers))):

@@ -88,13 +88,8 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
     """Check that encoders with parts of the user's run, and that they return summaries and a state.
 
     Algorithms call this when they are built. It is a small part of `check_encoder`: one call with zeros, in two rows of
-    two steps. Zeros are legal for every encoder, because they take the place of padding.
-
-    Args:
-        shared: the encoder of all networks. The check runs copies, in eval mode, on the device of the weights.
-        own: the encoder of one network, which reads the output of `shared`.
-        shape: the shape of observations.
-        dtype: the dtype of observations.
+    two steps. Zeros are legal for every encoder, because they take the place of padding. `own` reads the output of
+    `shared`. The check runs copies, in eval mode, on the device of the weights.
     """
     if not any(map(_own_parts, (shared, own))):
         return
@@ -121,16 +116,10 @@ def check_own_heads(
 ) -> None:
     """Check that an actor and critics of the user's have the methods that algorithms call, and run.
 
-    Algorithms call this when they are built, with zeros for two rows of two steps.
-
-    Args:
-        owner: name of the algorithm, for messages.
-        heads: what `build_actor` and `build_critics` returned, if they are the user's, by "actor" and "critics", and
-            the numbers in their summaries. The check runs copies, in eval mode. Networks of offpcc are not tried, but
-            for the quantiles.
-        action_dim: numbers in an action.
-        num_critics: N.
-        num_quantiles: K, where the algorithm asks critics for quantiles (N, B, T, K); None where it does not.
+    Algorithms call this when they are built, with zeros for two rows of two steps. `heads` are what `build_actor` and
+    `build_critics` returned, if they are the user's, by "actor" and "critics", and the numbers in their summaries. The
+    check runs copies, in eval mode. Networks of offpcc are not tried, but for the `num_quantiles` (N, B, T, K) that
+    some algorithms ask critics for.
     """
     for name, (head, dim) in heads.items():
         if head is None:
@@ -196,13 +185,7 @@ def _own_parts(module: nn.Module) -> list[str]:
 def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
     """Check that a memory cell has the batch as its first axis, returns its state, and does not mix rows.
 
-    Args:
-        cell: the cell, or a copy of it: the check runs it, in eval mode.
-        num_in: numbers in an input.
-        dim: numbers in a summary.
-
-    Raises:
-        UserError: a check failed, or the cell raised an exception.
+    The cell, or a copy of it, reads `num_in` numbers and returns `dim`. The check runs it, in eval mode.
     """
     name = type(cell).__name__
     x = torch.randn(ROWS, STEPS, num_in, generator=torch.Generator().manual_seed(0))

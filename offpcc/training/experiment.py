@@ -472,7 +472,7 @@ def _build_logger(make_logger: Callable[[Path | None], Any]) -> Any:
 def check_savable(spec: RunSpec, algorithm_class: type[Any], with_callbacks: bool = True) -> None:
     """Raise if a setting of a learner cannot be written into its file."""
     given = {name: value for name, value in spec.given.items() if with_callbacks or name != "build.callbacks"}
-    loading.check_bindings_writable(given)
+    loading.check_writable(given)
     _as_plain_data(algorithm_class.__name__, {**spec.algorithm, **spec.memory})
     _as_plain_data("buffer", spec.buffer)
 

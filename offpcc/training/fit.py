@@ -22,7 +22,6 @@ from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
 from offpcc.config.loading import (
-    check_bindings_writable,
     check_writable,
     plain_values,
     results_folder,
@@ -267,9 +266,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
         )
     check_complete(spec.training)
     for owner, given in ((find_algorithm(spec.algo).__name__, spec.algorithm), ("Recurrent", spec.memory)):
-        check_writable(owner, {name: loading.with_names(value) for name, value in given.items()})
-    check_writable("ReplayBuffer", spec.buffer)
-    check_bindings_writable(spec.given)
+        check_writable({f"{owner}.{name}": loading.with_names(value) for name, value in given.items()})
+    check_writable({**{f"ReplayBuffer.{name}": value for name, value in spec.buffer.items()}, **spec.given})
     checkpoint, faults = read_checkpoint_of_run(folder) if status and resume else (None, [])
     is_over = resume and status == "finished" and (checkpoint is None or ended(spec, checkpoint))
     config = checkpoint["config"] if checkpoint else read_config_text(folder.config) if folder.config.is_file() else ""

@@ -70,9 +70,7 @@ def new_figure(width: float, height: float) -> Iterator["Figure"]:
 def save_figure(figure: "Figure", file: Path) -> None:
     """Write a figure in `STYLE`, with a legend if its lines have names; the same numbers give the same bytes.
 
-    Args:
-        figure: a figure of `new_figure`.
-        file: the picture; its suffix selects the format.
+    The suffix of `file` selects the format.
 
     Raises:
         OSError: the file cannot be written.
@@ -103,13 +101,7 @@ def _add_legends(figure: "Figure") -> None:
 
 
 def check_picture(path: Path, what: str, example: str) -> None:
-    """Raise an error if a picture cannot be written.
-
-    Args:
-        path: path of the picture.
-        what: name of the option, for messages, such as ``--output``.
-        example: example of a file name, for messages.
-    """
+    """Raise an error if a picture cannot be written; `what` is the option, and `example` a file, for messages."""
     with explain_picture_errors(path, what, example):
         if path.suffix not in SUFFIXES:
             raise ValueError(f"its name must end in one of {', '.join(sorted(SUFFIXES))}")

@@ -66,10 +66,7 @@ class Diagnosis:
 def unlike_scales(mean: NDArray[Any], std: NDArray[Any], names: Sequence[str] = ()) -> str:
     """Describe two observation columns of unlike scales; "" if there are none. Constant columns do not count.
 
-    Args:
-        mean: the mean of each column.
-        std: the standard deviation of each column.
-        names: the name of each column; default: "observation" with its index, such as "observation (0, 3)".
+    Without `names`, a column's name is "observation" with its index, such as "observation (0, 3)".
     """
     moving = np.flatnonzero(std > ROUNDING * np.abs(mean))
     if not moving.size:

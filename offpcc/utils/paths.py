@@ -14,12 +14,9 @@ SHOWN = 80  # characters of a path in a message
 
 
 def as_path(given: str | Path, what: str = "", is_file: bool = False) -> Path:
-    """Return a path with ~ expanded.
+    """Return a path of the user's with ~ expanded; `what` is the name of the option, for messages, such as ``--out``.
 
-    Args:
-        given: path from the user.
-        what: name of the option, for messages, such as ``--out``.
-        is_file: whether the path must be a file; then a slash at the end is refused, also if the folder exists.
+    If `is_file`, a slash at the end is refused, also if the folder exists.
     """
     if not isinstance(given, str | os.PathLike):
         raise UserError(f"{what or 'a path'} is {shown(repr(given))}; it has to be the name of a file or a folder")
@@ -84,15 +81,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def import_own(module: str, where: str, folders: Iterable[Path] = ()) -> None:
-    """Import a module that the user named; search the working directory, too.
+    """Import a module that the user named in `where`; search the working directory and `folders`, too.
 
     `sys.path` gets these folders only after the user has named a module. Otherwise, another package that tries an
     optional import could find a file of that name in a folder from somebody else.
-
-    Args:
-        module: name of the module.
-        where: where the user named it, for messages.
-        folders: other folders to search.
     """
     searched = [Path.cwd().resolve(), *folders]
     for folder in searched:

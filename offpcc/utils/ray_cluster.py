@@ -16,9 +16,7 @@ ANSWERS_WITHIN = 10.0  # seconds
 def check_address(address: str, option: str) -> None:
     """Raise if Ray is not installed, or if nothing listens at HOST:PORT: Ray itself would try for minutes.
 
-    Args:
-        address: "auto" or HOST:PORT. Ray replaces "auto" by the variable RAY_ADDRESS, if there is one.
-        option: what gave it, for messages, such as "--address".
+    Ray replaces the address "auto" by the variable RAY_ADDRESS, if there is one. `option` is for messages.
     """
     if importlib.util.find_spec("ray") is None:
         raise UserError(f"{option} needs Ray: run `pip install ray`, or leave {option} out")

@@ -84,12 +84,7 @@ def seeded_torch(seed: int) -> Iterator[None]:
 
 
 class SharedState:
-    """State of the process that blocks of code change. It is restored at the end, also if threads' blocks overlap.
-
-    Args:
-        read: returns the state.
-        restore: sets it.
-    """
+    """State of the process that blocks of code change. It is restored at the end, also if threads' blocks overlap."""
 
     def __init__(self, read: Callable[[], Any], restore: Callable[[Any], None]) -> None:
         self._read, self._restore = read, restore

@@ -218,14 +218,12 @@ class PackedDict(spaces.Box):
             return PackedDict(space)
         if _is_image_space(space):
             return cast(spaces.Box, space)
-        with np.errstate(over="ignore"):
-            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+        return float32_box(space)
 
     def split_state(self, packed: Any) -> tuple[Any, Any]:
         """Return packed observations (..., D), an array or a tensor, as those of `agent_space`, and the states.
 
-        Returns:
-            Observations (..., *agent_space.shape), where images have channels first, and states (..., S), float32.
+        Observations are (..., *agent_space.shape), where images have channels first, and states (..., S), float32.
         """
         assert self.state_part is not None
         first, stop, lead = 4 * self.state_part.columns.start, 4 * self.state_part.columns.stop, packed.shape[:-1]
@@ -246,12 +244,10 @@ class PackedDict(spaces.Box):
         return observations.reshape(*lead, *channels_first_shape(space.shape)), states
 
     def pack(self, observation: Mapping[str, Any], axes: tuple[int, ...] = ()) -> np.ndarray:
-        """Return the bytes (*axes, D) of an observation of the Dict space.
+        """Return the bytes (*axes, D) of an observation of the Dict space, as the environment returns it.
 
-        Args:
-            observation: the entries by key, as the environment returns them.
-            axes: leading axes of every entry, such as (N,) for N observations at once. Images may be of any integers
-                from 0 to 255.
+        Every entry has the leading `axes`, such as (N,) for N observations at once. Images may be of any integers from
+        0 to 255.
 
         Raises:
             ValueError: an entry is missing, or has another shape than its space; or a number is NaN or infinite.
@@ -332,12 +328,14 @@ def without_state(space: spaces.Dict, key: str | None) -> Any:
     return only if is_plain else spaces.Dict(rest)
 
 
-class OneHot(spaces.Box):
-    """Discrete actions as one-hot vectors (A,) in float32, which networks, buffers and previous actions use.
+def float32_box(space: Any) -> spaces.Box:
+    """Return a Box in float32 with the bounds of another Box; bounds beyond those of float32 become infinite."""
+    with np.errstate(over="ignore"):  # some tasks use the largest float64 for "no bound"
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
-    Args:
-        discrete: the environment's space of A actions.
-    """
+
+class OneHot(spaces.Box):
+    """Discrete actions as one-hot vectors (A,), float32, as networks, buffers and previous actions use them."""
 
     def __init__(self, discrete: spaces.Discrete) -> None:
         self.discrete = discrete

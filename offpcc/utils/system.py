@@ -41,10 +41,6 @@ def available_bytes(proc: Path = PROC, groups: Path = GROUPS) -> int | None:
 
     Containers, Slurm and systemd limit memory with control groups, version 2 (``memory.max``) or version 1
     (``memory.limit_in_bytes``). The limits of all parent groups apply, too.
-
-    Args:
-        proc: the folder /proc.
-        groups: the folder of the control groups.
     """
     try:
         text = (proc / "meminfo").read_text(encoding="ascii")

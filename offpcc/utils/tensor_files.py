@@ -46,12 +46,9 @@ class FileError(UserError):
 
 
 def write_tensors(file: Path, content: dict[str, Any], before: Path | None = None) -> None:
-    """Write tensors and plain data; the new file replaces the old one when it is complete.
+    """Write tensors and plain data; the new file replaces the old one when it is complete, see `replacing`.
 
-    Args:
-        file: see `replacing`.
-        content: the dict that `read_tensors` returns; its "kind" and "format" name the type and version of the file.
-        before: see `replacing`.
+    `content` is the dict that `read_tensors` returns; its "kind" and "format" name the type and version of the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -64,12 +61,7 @@ def write_tensors(file: Path, content: dict[str, Any], before: Path | None = Non
 
 
 def refuse_unreadable(state: Any, name: str) -> None:
-    """Raise if `read_tensors` would not read this state, because it is neither tensors nor plain data.
-
-    Args:
-        state: the state of a part that a user may have written.
-        name: where it comes from, for messages.
-    """
+    """Raise if `read_tensors` would not read the state of a user's part, as it is neither tensors nor plain data."""
     if isinstance(state, torch.Tensor) or type(state) in PLAIN:
         return
     if type(state) in (dict, OrderedDict):
@@ -87,13 +79,9 @@ def refuse_unreadable(state: Any, name: str) -> None:
 
 
 def read_tensors(file: Path, kind: str, format_version: int, *, needs_seal: bool = False) -> dict[str, Any]:
-    """Read a file of tensors and plain data; execute nothing in it.
+    """Read a file of tensors and plain data, of this kind and format; execute nothing in it.
 
-    Args:
-        file: written by `write_tensors`.
-        kind: the required kind.
-        format_version: the required format version.
-        needs_seal: whether to refuse a file without a checksum.
+    With `needs_seal`, a file without a checksum is refused.
 
     Raises:
         FileError: the file is missing, damaged, from another program, of another format, or larger than the free
@@ -165,13 +153,8 @@ def _sealed(archive: bytearray) -> bytes:
 def find_misfit(expected: Any, found: Any, name: str, there: str = "in the file") -> str:
     """Return the first difference between two states in keys, shapes, dtypes or types of values, or "".
 
-    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues.
-
-    Args:
-        expected: a part's state before the file is loaded.
-        found: its state in the file.
-        name: the part, for messages.
-        there: where `found` is, for messages.
+    Empty containers, None and numbers fit everything of their kind: a state grows while a run continues. `expected` is
+    the state of the part `name` before the file is loaded, and `found` that in the file, or in another place, `there`.
     """
     if isinstance(expected, torch.Tensor | np.ndarray):
         if not isinstance(found, torch.Tensor | np.ndarray):

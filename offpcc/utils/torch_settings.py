@@ -10,11 +10,7 @@ from offpcc.utils.errors import UserError
 
 @contextmanager
 def torch_settings_kept(who: str) -> Iterator[None]:
-    """Restore torch's default dtype and gradient mode if the body changed them, and raise an error.
-
-    Args:
-        who: Names the code that the body runs, for the message.
-    """
+    """Restore torch's default dtype and gradient mode if the body, code of `who`, changed them, and raise an error."""
     before = _settings()
     yield
     if (after := _settings()) is None:

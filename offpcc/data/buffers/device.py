@@ -53,12 +53,9 @@ def free_bytes(device: torch.device) -> int | None:
 class DeviceCopy:
     """Optional copy of a buffer's rows on its device. A pickle does not contain the rows.
 
-    Args:
-        wanted: True to make a copy, False for no copy. None makes a copy if it takes at most half of the memory that is
-            free at that time. Free memory is known on CUDA only; on other devices None means no copy.
-        owner: Name of the buffer's class, for messages.
-        device: Device of the batches.
-        layout: Layout of a row.
+    `wanted` is True to make a copy, and False for no copy. None makes a copy if it takes at most half of the memory
+    that is free at that time. Free memory is known on CUDA only; on other devices None means no copy. `owner` is the
+    name of the buffer's class, for messages.
     """
 
     def __init__(self, wanted: bool | None, owner: str, device: torch.device, layout: RowLayout) -> None:

@@ -292,9 +292,6 @@ class ReplayBuffer(BufferBase):
         """End the episode of an environment that broke down.
 
         Its transitions stay, because each one is complete. The last one counts as truncated.
-
-        Args:
-            env: Number of the environment.
         """
         self.truncate(env)
 
@@ -336,9 +333,7 @@ class ReplayBuffer(BufferBase):
     def extend(self, rows: TransitionTable, num_recorded: Array | None = None) -> None:
         """Store whole episodes of one environment without frame stacks; of too many, the last ones.
 
-        Args:
-            rows: Rows of episodes.
-            num_recorded: No effect; see `RecurrentReplayBuffer.extend`.
+        `num_recorded` has no effect; see `RecurrentReplayBuffer.extend`.
         """
         first = int(rows.starts[np.searchsorted(rows.starts, len(rows.is_start) - self.ring_rows)])
         number, (ring,) = len(rows.is_start) - first, self.rings
@@ -393,14 +388,10 @@ class ReplayBuffer(BufferBase):
         return TransitionTable(**vars(rows), starts=np.append(0, stops[:-1]), stops=stops)
 
     def fill(self, rows: TransitionTable, recorded: str) -> None:
-        """Fill the buffer with recorded transitions, whatever its capacity.
+        """Fill the buffer with rows of whole recorded episodes, whatever its capacity; `recorded` identifies the data.
 
         The buffer uses the given arrays without a copy, except float images with channels last. Checkpoints do not
         contain the data.
-
-        Args:
-            rows: Rows of whole episodes.
-            recorded: Text that identifies the data.
 
         Raises:
             ValueError: The buffer is not empty, has several environments or a frame stack, or has another dtype.

@@ -177,12 +177,7 @@ class RecurrentReplayBuffer(BufferBase):
         self.bytes_kept += sum(array.nbytes for array in episode.stored)
 
     def extend(self, rows: TransitionTable, num_recorded: Array) -> None:
-        """Store whole episodes of one environment.
-
-        Args:
-            rows: Rows of N episodes.
-            num_recorded: (N,), number of leading steps of each that count in no loss.
-        """
+        """Store N whole episodes of one environment. The first `num_recorded` (N,) steps of each count in no loss."""
         first = self.num_kept
         for episode, recorded in zip(RecordedEpisodes(rows), num_recorded, strict=True):
             frames, actions, rewards = self._empty_frames(len(episode.frames)), *map(np.copy, episode.stored[1:])

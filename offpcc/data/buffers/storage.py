@@ -39,12 +39,8 @@ def folder_for_frames() -> str:
 def frames_in_file(shape: tuple[int, ...], what: str = "a replay buffer's frames", less: str = "capacity") -> Array:
     """Return an array of uint8 zeros in a temporary file: the system writes it to disk and frees its memory.
 
-    The file is in `folder_for_frames`. It has no name, so it is gone when the array is.
-
-    Args:
-        shape: The shape.
-        what: What the frames are, for the message.
-        less: What to lower so that there are fewer, for the message.
+    The file is in `folder_for_frames`. It has no name, so it is gone when the array is. For the message, `what` says
+    what the frames are, and `less` what to lower so that there are fewer.
     """
     folder, num_bytes = folder_for_frames(), math.prod(shape)
     try:
@@ -289,11 +285,7 @@ def returns_to_go(rewards: Array, is_terminated: bool, discount: float) -> Array
 
 
 class RecordedEpisodes(Sequence[StoredEpisode]):
-    """Episodes of recorded data. Indexing creates an episode as a view of the rows.
-
-    Args:
-        rows: Rows of all episodes.
-    """
+    """Episodes of recorded data. Indexing creates an episode as a view of the rows."""
 
     def __init__(self, rows: TransitionTable) -> None:
         self.rows = rows

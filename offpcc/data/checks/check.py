@@ -116,13 +116,10 @@ def images_in_memory() -> int | None:
 
 
 def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None) -> Examination:
-    """Examine recorded data.
+    """Examine recorded data, for an environment to train for and to test in if one is given, made by `offpcc.make`.
 
-    Args:
-        data: Data from `offpcc.data.datasets.load.load_dataset`.
-        env: Environment to train for and to test in, made by `offpcc.envs.make.make`. Its current episode is lost. The
-            data may contain parts of observations that the wrappers of `env` hide. If the data's name has no reference
-            scores, the name of `env` gives them.
+    The current episode of `env` is lost. The data may contain parts of observations that its wrappers hide. If the
+    data's name has no reference scores, the name of `env` gives them.
     """
     of_steps = data.num_steps * (BYTES_PER_STEP + COPIES_OF_ACTIONS * data.actions[:1].nbytes)
     of_ends = data.num_episodes * COPIES_OF_ENDS * data.observations[:1].nbytes

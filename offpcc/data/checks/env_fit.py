@@ -300,14 +300,6 @@ def _as_seen(
     if not _has_transition(data).any():
         return None, None
     rows = data.rows(bounds_for(data, env))
-    seen = transform_observations(
-        env,
-        rows.observations,
-        rows.actions,
-        rows.rewards,
-        rows.starts,
-        rows.stops,
-        seed=0,
-        recorded_wrappers=wrappers,
-    )
+    given = rows.observations, rows.actions, rows.rewards, rows.starts, rows.stops
+    seen = transform_observations(env, *given, seed=0, recorded_wrappers=wrappers)
     return rows.observations, seen

@@ -77,8 +77,7 @@ def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Proper
 def two_groups(values: Array) -> tuple[Array, Array]:
     """Split sorted `values` (..., N) into the two groups with the least variance within them.
 
-    Returns:
-        The part of the variance that is between the groups, and the size of the lower group, both (...).
+    The results, both (...), are the part of the variance that is between the groups, and the size of the lower group.
     """
     number = values.shape[-1]
     centered, sizes = values - values.mean(-1, keepdims=True), np.arange(1, number)
@@ -111,11 +110,8 @@ def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float,
 def seems_hidden(observations: Array, actions: Array, starts: Array, stops: Array) -> bool:
     """Check whether one observation seems not to show the state, as it is without velocities.
 
-    Args:
-        observations: (N, O), the rows of all episodes.
-        actions: (N, A), in [-1, 1].
-        starts: first row of each episode.
-        stops: last row of each episode, plus 1.
+    `observations` (N, O) and `actions` (N, A) in [-1, 1] are the rows of all episodes; episode i has those from
+    `starts[i]` on and before `stops[i]`.
     """
     steps = _sample(observations, actions, starts, stops)
     return steps is not None and is_hidden(steps.error, steps.remaining)
@@ -148,13 +144,7 @@ def _prediction(
 ) -> tuple[float, float]:
     """Return `error` and `remaining` of `Properties`, measured on the half of the steps that was not fitted.
 
-    Args:
-        seen: (S, O), normalised observations.
-        before: (S, O), those before them.
-        after: (S, O), those after them.
-        action: (S, A).
-        action_before: (S, A).
-        judged: (O,), the columns that count.
+    `seen`, `before` and `after` (S, O) are normalised observations, in order of time; the columns `judged` (O,) count.
     """
     one = np.concatenate([np.ones((len(seen), 1)), seen, action], 1)
     if one.shape[1] <= MOST_SQUARED + 1:  # products predict how an angle changes from its sine and its speed
@@ -190,12 +180,7 @@ def _behaviour(seen: Array, actions: Array, episodes: Array) -> tuple[float, flo
 
 
 def choose(found: Properties, terminates: bool) -> tuple[str, str]:
-    """Return the name of the algorithm without prefix, and the reason.
-
-    Args:
-        found: the properties of the data.
-        terminates: whether any episode terminated.
-    """
+    """Return the name of the algorithm without prefix, and the reason; `terminates` says if any episode terminated."""
     if found.common_reward == 1.0 and not terminates:
         return "bc", "all rewards are equal and no episode terminated, so only imitation learns from them"
     if found.modes is not None and found.modes >= MODES and found.coverage is not None and found.coverage > 0.2:
@@ -231,11 +216,8 @@ def _percent(part: float) -> str:
 def advise(data: Dataset, action_bounds: Range | None, num_hidden: int, sees_images: bool) -> list[Finding]:
     """Return findings about the properties, and the recommendation as the last one.
 
-    Args:
-        data: data whose Dict observations are numbers.
-        action_bounds: lowest and highest action of the environment.
-        num_hidden: how many of the recorded numbers that change the environment hides from the agent.
-        sees_images: whether the agent sees images, alone or beside numbers.
+    The Dict observations of `data` are numbers. `num_hidden` is how many of the recorded numbers that change the
+    environment hides from the agent. `sees_images` says if the agent sees images, alone or beside numbers.
     """
     found, findings = measure_dataset(data, action_bounds), []
     hides = is_hidden(found.error, found.remaining)

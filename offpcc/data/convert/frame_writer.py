@@ -25,10 +25,7 @@ BLOCK = 50 * CHUNK  # frames in memory
 
 
 class FrameWriter:
-    """Collects frames and steps, and writes full blocks of frames.
-
-    Args:
-        file: the open file.
+    """Collects frames and steps, and writes full blocks of frames to an open file.
 
     Attributes:
         num_cut: number of last episodes that the recording did not see to their end.
@@ -73,13 +70,7 @@ class FrameWriter:
 
 @contextmanager
 def writing(path: Path, num_actions: int, **metadata: Any) -> Iterator[FrameWriter]:
-    """Yield a writer of a file that appears when the block ends without an error.
-
-    Args:
-        path: the file to write; its folder is created.
-        num_actions: number of actions of the game.
-        metadata: facts about the whole dataset.
-    """
+    """Yield a writer of a file that appears when the block ends without an error; `metadata` are facts about it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, Output(temporary) as output, h5py.File(output, "w", libver="v110") as file:

@@ -18,10 +18,8 @@ AGAIN = "remove it, and run the command again, which downloads it"
 def open_packed(path: Path, is_unpacked: Callable[[bytes], bool], what: str) -> Iterator[tuple[Any, Any]]:
     """Open a recording, and yield the file as it is stored, and its content.
 
-    Args:
-        path: the file.
-        is_unpacked: whether a file with this beginning, of 12 bytes, holds a recording that is not compressed.
-        what: the kind of recording, for messages.
+    `is_unpacked` says of the first 12 bytes of a file if it holds a recording that is not compressed. `what` names the
+    kind of recording, for messages.
     """
     with path.open("rb") as raw:
         start = raw.read(64)

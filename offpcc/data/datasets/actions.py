@@ -77,14 +77,10 @@ def unused_range(given: Range | None, own: Range | None, name: str) -> str:
 def action_warnings(
     actions: Array, recorded: Range | None, env_bounds: Range | None, name: str, is_own: bool = False
 ) -> list[Notice]:
-    """Return notices about assumed action bounds, and about actions (S, A) outside their bounds.
+    """Return notices about assumed action bounds, and about recorded actions (S, A) outside their bounds.
 
-    Args:
-        actions: as recorded.
-        recorded: the bounds that the data or the user gives.
-        env_bounds: those of the environment to train for.
-        name: the name of the data.
-        is_own: whether the data itself gives the bounds, so that the user cannot give others.
+    The data or the user gives the bounds `recorded`, and the environment to train for `env_bounds`. `is_own` says that
+    the data itself gives the bounds, so that the user cannot give others.
     """
     assumed, told = (
         None if one is None else checked_range(one, actions.shape[1], name) for one in (env_bounds, recorded)

@@ -247,8 +247,7 @@ def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
 def rounded_columns(column: Column) -> list[tuple[int, int, int]]:
     """Return which numbers of an observation (N, O) lose most of their values as float32, in the first rows.
 
-    Returns:
-        For each of them its index, the number of different values, and that as float32.
+    Each is given by its index, the number of different values, and that as float32.
     """
     least = {"f": 8, "i": 4, "u": 4}.get(column.dtype.kind)  # narrower ones lose nothing
     if len(column.shape) != 2 or least is None or column.dtype.itemsize < least:

@@ -158,10 +158,8 @@ def name_in_file(key: str, episode: int) -> str:
 class EpisodeColumn:
     """The arrays of all episodes under one key as one column, read on access.
 
-    Args:
-        open_array: returns the array of an episode by its number.
-        edges: (E+1,), the first step of each episode, and the number of all steps.
-        first: the array of the first episode.
+    `open_array` returns the array of an episode by its number. `edges` (E+1,) are the first step of each episode, and
+    the number of all steps. `first` is the array of the first episode.
     """
 
     def __init__(self, open_array: Callable[[int], Column], edges: Array, first: Column) -> None:
@@ -179,12 +177,7 @@ class EpisodeColumn:
 
 
 class EndColumn:
-    """Flags of all steps, False except at the last steps of marked episodes.
-
-    Args:
-        edges: see `EpisodeColumn`.
-        is_marked: (E,), whether the last step of an episode is True.
-    """
+    """Flags of all steps: True at the last step of an episode that `is_marked` (E,). See `EpisodeColumn`."""
 
     dtype = np.dtype(np.bool_)
 
@@ -210,10 +203,7 @@ def _episodes_in(edges: Array, start: int, stop: int) -> Iterable[int]:
 def add_truncations(columns: dict[str, Column], read: Callable[[str], Column], found: Collection[str]) -> None:
     """Add truncations to the columns of a file that has none, but marks all ends of episodes.
 
-    Args:
-        columns: columns by their names.
-        read: returns a column of the file by its name.
-        found: the names in the file.
+    `read` returns a column of the file by its name, and `found` are the names in the file.
     """
     terminations = [name for name in ("terminations", "terminals") if name in found]
     if ALL_ENDS in found and terminations and not {"truncations", "timeouts"} & set(found):

@@ -110,14 +110,10 @@ def download(
     accept: Callable[[Path], str | None] = lambda path: None,
     progress: Progress | None = None,
 ) -> None:
-    """Download a file. On failure, no part of it is kept.
+    """Download a file into a folder, which is made when the server responds. On failure, no part of it is kept.
 
-    Args:
-        url: the URL of the file.
-        target: the path to write; its folder is created when the server responds.
-        known: size and hash to check the file against, if known.
-        accept: a function that returns what is wrong with the downloaded file, or None.
-        progress: called repeatedly during the download.
+    The file is checked against `known`, and by `accept`, which returns what is wrong with it, or None. `progress` is
+    called repeatedly.
 
     Raises:
         DownloadError: the download failed, or the file did not pass a check.
@@ -162,11 +158,6 @@ TRIES = 3  # connections in a row that bring nothing
 
 def download_resumed(url: str, target: Path, progress: Progress) -> None:
     """Download a large file. What came is kept in a file ``NAME.part``, at which a later call goes on.
-
-    Args:
-        url: the URL of the file.
-        target: the path to write; its folder is created when the server responds.
-        progress: called repeatedly during the download.
 
     Raises:
         DownloadError: the server does not have the file, or the connection broke off again and again.

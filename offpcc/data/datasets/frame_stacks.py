@@ -138,14 +138,9 @@ class FrameStacks:
     def table(
         self, starts: Array, stops: Array, actions: Array, rewards: Array, terminations: Array
     ) -> TransitionTable:
-        """Return the transitions of episodes in the format of the buffers; it shares the frames' memory.
+        """Return the transitions of E episodes in the format of the buffers; it shares the frames' memory.
 
-        Args:
-            starts: (E,), the first step of each episode.
-            stops: (E,), the step after its last.
-            actions: (S, A), as agents take them.
-            rewards: (S,).
-            terminations: (S,).
+        Episode i has the steps from `starts[i]` on and before `stops[i]`. `actions` (S, A) are as agents take them.
         """
         begin, windows = self.windows()
         rows = self.first - begin
@@ -163,13 +158,9 @@ def pick_observations(observations: Any, rows: Any) -> Any:
 
 
 def first_rows(is_end: Array, num_frames: int, frame_stack: int, name: str) -> Array:
-    """Return the row of the oldest frame of each step's observation, (S,).
+    """Return the row of the oldest frame of each step's observation, (S,), in a file of so many frames.
 
-    Args:
-        is_end: (S,), whether a step is the last of its episode.
-        num_frames: R, the number of frames.
-        frame_stack: k, the number of frames in an observation.
-        name: the name of the data, for messages.
+    `is_end` (S,) says whether a step is the last of its episode.
     """
     number = np.cumsum(is_end) - is_end  # of the episode
     needed = len(is_end) + frame_stack * int(is_end.sum())

@@ -58,13 +58,8 @@ def resume_settings(
 ) -> tuple[dict[str, Any], str | None]:
     """Check that a resumed recording keeps all settings that change the episodes.
 
-    Args:
-        now: Settings of this run.
-        before: Settings of the existing recording at `where`.
-        where: Path of the existing recording, for messages.
-
-    Returns:
-        The settings to save, and the reason why the recording may differ from one without interruption, or None.
+    `now` are the settings of this run, and `before` those of the existing recording at `where`. The results are the
+    settings to save, and the reason why the recording may differ from one without interruption, or None.
     """
     compared = [name for name in {**now, **before} if name not in (*LISTED, *NOT_COMPARED, CONFIG)]
     pairs = [(name, now.get(name, "not known"), before.get(name, "no such value")) for name in compared]

@@ -174,12 +174,8 @@ def task(name: str) -> str | None:
     `offpcc.envs.d4rl` corrects the differences between this environment and D4RL's own. The corrected environment has
     the name of the dataset, and its observations, actions and rewards match the data.
 
-    Args:
-        name: name of a dataset.
-
-    Returns:
-        The id. None if no environment matches: no package has bullet-maze2d, and the kitchen's observation had 60
-        numbers, but today's has 59. Also None for names that are not D4RL's.
+    The id is None if no environment matches: no package has bullet-maze2d, and the kitchen's observation had 60
+    numbers, but today's has 59. It is also None for names that are not D4RL's.
     """
     family, *words = name.split("-")
     if name not in FILES:

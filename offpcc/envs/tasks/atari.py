@@ -198,9 +198,7 @@ class Atari(gym.Env[Array, Any]):
 class Areas:
     """Shrinks the first axis of an image to areas of equal size, which may end within a row.
 
-    Args:
-        num_rows: Length of the axis.
-        num_areas: Number of areas; at most `num_rows`.
+    There are at most as many areas as rows.
 
     Attributes:
         span: Sum of the weights of an area.
@@ -252,9 +250,7 @@ def similar_game(name: str) -> str | None:
 def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
     """Return the spec of the preprocessed game instead of ale-py's, and its arguments.
 
-    Args:
-        spec: Spec of one of ale-py's environments.
-        arguments: Those of `Atari`; and ``frame_stack``, the number of observations to show together.
+    `arguments` are those of `Atari`; and ``frame_stack``, the number of observations to show together.
     """
     known, given = {**spec.kwargs}, {**arguments}
     if not isinstance(known.pop("frameskip"), int):

@@ -221,11 +221,8 @@ ENVIRONMENTS = (
 def _suite(domain: str, tasks: str, action_size: int, *parts: int) -> Iterator[Environment]:
     """Yield the rows of tasks of one body: all, without velocities, and as an image.
 
-    Args:
-        domain: see `DMControl`.
-        tasks: their names, separated by spaces.
-        action_size: number of action dimensions.
-        parts: sizes of the parts of an observation, in their order; negative for velocities.
+    `tasks` are their names, separated by spaces. `parts` are the sizes of the parts of an observation, in their order;
+    negative for velocities.
     """
     sizes = [abs(part) for part in parts]
     ends = list(accumulate(sizes))

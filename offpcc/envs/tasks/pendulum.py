@@ -68,17 +68,10 @@ _RIGHT, _DOWN = np.meshgrid(_CENTRES, _CENTRES)
 
 
 def draw_rod(cosine: float, sine: float) -> NDArray[np.uint8]:
-    """Draw the rod, white on black with smooth edges, from the image's centre towards its tip.
+    """Draw the rod, (1, 40, 40), white on black with smooth edges, from the image's centre towards its tip.
 
-    The tip is rounded to 1/256 pixel. IEEE 754 defines the rounding of all later steps, so the image is the same on
-    every machine.
-
-    Args:
-        cosine: cos θ; θ = 0 points up.
-        sine: sin θ; θ = π/2 points left.
-
-    Returns:
-        The frame, (1, 40, 40).
+    An angle of 0 points up, and of π/2 to the left. The tip is rounded to 1/256 pixel. IEEE 754 defines the rounding of
+    all later steps, so the image is the same on every machine.
     """
     tip = -np.array([sine, cosine], dtype=np.float64) * ROD_LENGTH
     right, down = np.rint(tip * STEPS_PER_PIXEL) / STEPS_PER_PIXEL

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import gin
@@ -53,11 +53,9 @@ class LocalEnvironments(Environments):
         """See `Environments`."""
         return EnvInfo.of(self.envs[0])
 
-    @contextmanager
-    def lent(self) -> Iterator[gymnasium.Env[Any, Any]]:
-        """Yield the first environment for test episodes; its generator's state is restored afterwards."""
-        with self.envs[0].untouched() as env:
-            yield env
+    def lent(self) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
+        """Return a context with the first environment for test episodes; see `EpisodeReplay.untouched`."""
+        return self.envs[0].untouched()
 
     def close(self) -> None:
         """See `Environments.close`."""

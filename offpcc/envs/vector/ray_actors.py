@@ -89,16 +89,11 @@ def end_actors(workers: list[RayWorker], timeout: float | None = None) -> None:
 
 
 class RayEnvironments(WorkerEnvironments):
-    """Environments in the actors of a Ray cluster; for the arguments see `WorkerEnvironments`.
+    """Environments in the actors of a Ray cluster; for the other arguments see `WorkerEnvironments`.
 
-    Args:
-        make_env: See there.
-        seeds: See there.
-        address: Ray's address, "auto" or HOST:PORT. A connection that this process has already is used.
-        timeout: See there.
-        bindings: See there.
-        lockstep: Whether the agent acts for all of them at once, as in worker processes. Otherwise each actor plays
-            its episodes by itself; see `RemoteInteraction`.
+    `address` is Ray's address, "auto" or HOST:PORT. A connection that this process has already is used. With
+    `lockstep`, the agent acts for all of them at once, as in worker processes. Otherwise each actor plays its episodes
+    by itself; see `RemoteInteraction`.
     """
 
     _end = staticmethod(end_actors)  # type: ignore[assignment]

@@ -58,11 +58,8 @@ class Failure(NamedTuple):
 class Host:
     """An environment in a process of its own, and its answers; an error becomes a `Failure`.
 
-    Args:
-        make_env: Builds the environment.
-        seed: See `EpisodeReplay`. It also seeds the process's global generators, which a user's environment may use.
-        which: See `Guard`.
-        bindings: Gin's bindings as text; those of agents are skipped.
+    The seed also seeds the process's global generators, which a user's environment may use. `bindings` are gin's, as
+    text; those of agents are skipped.
 
     Attributes:
         first: The first answer, an `EnvInfo`.
@@ -91,13 +88,10 @@ class Host:
 
 
 def serve_host(pipe: Connection[Any, Any], *given: Any) -> None:
-    """Send a `Host`'s first answer, and answer commands until the close command or the end of the parent.
+    """Send the first answer of a `Host` with the arguments `given`, and answer commands until the close command.
 
-    The worker ignores SIGINT and SIGTERM, which reach all processes. Only the parent process decides when to stop.
-
-    Args:
-        pipe: Receives (command, argument) and sends the answers.
-        given: Arguments of `Host`.
+    The worker also ends with its parent. It ignores SIGINT and SIGTERM, which reach all processes. Only the parent
+    process decides when to stop. `pipe` receives (command, argument) and sends the answers.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, signal.SIG_IGN)
@@ -154,10 +148,7 @@ class Worker:
             return
 
     def answer(self, timeout: float | None = None) -> Any:
-        """Return the answer to a command.
-
-        Args:
-            timeout: maximum seconds to wait; None for no limit.
+        """Return the answer to a command; wait at most `timeout` seconds, or without a limit.
 
         Raises:
             DeadWorkerError: the process is dead or does not answer in time.

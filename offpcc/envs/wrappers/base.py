@@ -17,7 +17,7 @@ from offpcc.envs.aliases import Array, Info
 from offpcc.envs.faults import READABLE, SPACE, UnfitError, kind_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import as_path, check_folder
-from offpcc.utils.spaces import OBSERVATION, STATE, OneHot, PackedDict, without_state
+from offpcc.utils.spaces import OBSERVATION, STATE, OneHot, PackedDict, float32_box, without_state
 from offpcc.utils.video import video
 
 NO_STATE = "return the state from reset and step, a vector, or remove make.state"
@@ -43,10 +43,7 @@ class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstr
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gym.ObservationWrapper.__init__(self, env)
-        space = box(env.observation_space, self)
-        with np.errstate(over="ignore"):  # some tasks use the largest float64 for "no bound"
-            low, high = space.low.astype(np.float32), space.high.astype(np.float32)
-        self.observation_space = Box(low, high, dtype=np.float32)
+        self.observation_space = float32_box(box(env.observation_space, self))
 
     def observation(self, observation: Array) -> Array:
         """Return the same numbers in float32."""
@@ -54,11 +51,7 @@ class Float32Observation(gym.ObservationWrapper[Array, Any, Array], RecordConstr
 
 
 class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
-    """Packs Dict observations into bytes, as buffers, recordings and datasets store them; see `PackedDict`.
-
-    Args:
-        env: An environment whose observation space is a Dict.
-    """
+    """Packs Dict observations into bytes, as buffers, recordings and datasets store them; see `PackedDict`."""
 
     _packed: PackedDict
 
@@ -88,12 +81,7 @@ class PackedObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
 
 
 class PackedStateObservation(PackedObservation):
-    """Packs Dict observations of which one entry is for critics only.
-
-    Args:
-        env: An environment whose observation space is a Dict.
-        state_key: The key of this entry.
-    """
+    """Packs Dict observations of which one entry, `state_key`, is for critics only."""
 
     def __init__(self, env: gym.Env[Any, Any], state_key: str) -> None:
         RecordConstructorArgs.__init__(self, state_key=state_key)  # the first call counts
@@ -102,13 +90,10 @@ class PackedStateObservation(PackedObservation):
 
 
 class StateObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Adds ``info["state"]`` to the observation, as the entry "state" of a Dict, for critics that read it.
+    """Adds ``info["state"]``, a vector, to the observation, as the entry "state" of a Dict, for critics that read it.
 
     An array becomes the entry "observation". The space of the state is the environment's attribute ``state_space``;
     without it, the shape is that of the first state, after a reset.
-
-    Args:
-        env: An environment whose `info` has a "state", a vector.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -149,12 +134,7 @@ class StateObservation(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class WithoutState(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Hides the entry of a Dict observation that only critics read. If only "observation" is left, it is the array.
-
-    Args:
-        env: An environment whose observation space is a Dict.
-        key: The key of the entry.
-    """
+    """Hides the entry `key` of a Dict, which only critics read. If only "observation" is left, it is the array."""
 
     def __init__(self, env: gym.Env[Any, Any], key: str) -> None:
         RecordConstructorArgs.__init__(self, key=key)
@@ -222,13 +202,10 @@ def scale_of(space: gym.Space[Any]) -> ActionScale | ActionIndex:
 class UnitAction(gym.ActionWrapper[Any, Array, Any], RecordConstructorArgs):
     """Takes actions as agents give them: float32 in [-1, 1], or one-hot vectors for discrete actions.
 
-    It scales numbers linearly to the bounds of `env`, and gives discrete actions as whole numbers.
+    It scales numbers linearly to the bounds of `env`, which are finite, and gives discrete actions as whole numbers.
 
     Actions outside of [-1, 1] are clipped. Results never leave the bounds of `env`; with Gymnasium's RescaleAction, the
     actions 1 and -1 may leave them by a rounding error. If the bounds are [-1, 1], actions pass unchanged.
-
-    Args:
-        env: An environment whose action is a Box with finite bounds, or Discrete.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:

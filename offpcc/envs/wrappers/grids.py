@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array
 from offpcc.envs.faults import SPACE, UnfitError
-from offpcc.utils.spaces import LARGEST_BOX, channels_last
+from offpcc.utils.spaces import LARGEST_BOX, channels_last, float32_box
 
 
 @gin.configurable(denylist=["env"])
@@ -38,10 +38,7 @@ class OneHotObservation(gym.ObservationWrapper[Array, Any, Any], RecordConstruct
             raise ValueError(f"observations of {space} have no fixed size; show others")
         if (size := flatdim(space)) > LARGEST_BOX:
             raise ValueError(f"observations of {space} have {size:,} numbers, more than {LARGEST_BOX:,}; show others")
-        flat = flatten_space(space)
-        assert isinstance(flat, Box)
-        with np.errstate(over="ignore"):
-            self.observation_space = Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
+        self.observation_space = float32_box(flatten_space(space))
 
     def observation(self, observation: Any) -> Array:
         """Return the vector (F,).

@@ -14,9 +14,9 @@ from gymnasium.utils import RecordConstructorArgs
 from offpcc.config.validation import MOST_PARTS, NumParts, check_arguments, rules_of
 from offpcc.envs.aliases import Array, Info
 from offpcc.envs.wrappers.base import EpisodeReturn, UnitAction, box
-from offpcc.utils.spaces import STATE, channels_first, channels_last
+from offpcc.utils.spaces import OBSERVATION, STATE, channels_first, channels_last
 
-OBSERVATION, RETURN_TO_GO = "observation", "return_to_go"
+RETURN_TO_GO = "return_to_go"  # key of Dict observations
 
 
 class Hiding(gym.ObservationWrapper[Any, Any, Any]):

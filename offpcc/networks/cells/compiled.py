@@ -24,13 +24,7 @@ def run_as_one(cell: Cell, x: Tensor, state: State = None) -> tuple[Tensor, Stat
 
 
 class CellCall:
-    """One call of a cell in a compiled update.
-
-    Args:
-        cell: the cell.
-        x: see `Cell.forward`; also `state`. The program calls the cell with others of the same shapes.
-        state: see `x`.
-    """
+    """One call of a cell in a compiled update; the program calls it with other inputs and states of the same shapes."""
 
     def __init__(self, cell: Cell, x: Tensor, state: State) -> None:
         self.cell, self.state = cell, state

@@ -102,11 +102,8 @@ def gated_scan(
 ) -> Tensor:
     """Return h (B, T, N), where h_t = (1 - z_t) h_{t-1} + z_t g(v_t) and z_t = sigmoid(k_t).
 
-    Args:
-        x: k and v, (B, T, 2N). If `weight` is given: the input (B, T, num_in) of the linear layer that gives k and v.
-        h0: state before the first step, (B, N); default: zeros.
-        weight: weight of the linear layer, (2N, num_in).
-        bias: bias of the linear layer, (2N,).
+    `x` is k and v, (B, T, 2N). If `weight` (2N, num_in) and `bias` (2N,) are given, it is the input (B, T, num_in) of
+    the linear layer that gives k and v. `h0` (B, N) is the state before the first step; default: zeros.
     """
     if h0 is None:
         h0 = x.new_zeros(len(x), (x.shape[2] if weight is None else len(weight)) // 2)

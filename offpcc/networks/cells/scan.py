@@ -14,13 +14,7 @@ from torch.autograd.function import once_differentiable
 
 
 def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None) -> Tensor:
-    """Return h (B, T, N), where h_t = a h_{t-1} + b_t, with gradients.
-
-    Args:
-        a: factor of all steps, (N,).
-        b: inputs, (B, T, N).
-        h0: state before the first step, (B, N); default: zeros.
-    """
+    """Return h (B, T, N), where h_t = a h_{t-1} + b_t, with gradients; a is (N,), and h_0 (B, N) or zeros."""
     h: Tensor = _ConstantScan.apply(a, b, zero_scan_state(b) if h0 is None else h0)  # type: ignore[no-untyped-call]
     return h
 
@@ -49,12 +43,9 @@ def zero_scan_state(b: Tensor) -> Tensor:
 def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
     """Compute h (B, T, N) in place of b and return it, without autograd.
 
-    Args:
-        a: factor of the previous state, (B, T, N), or (N,) if it is the same at all steps.
-        b: inputs, (B, T, N), overwritten.
-        h0: state before the first step, (B, N).
-        chunk: number of steps in a chunk; default: `best_chunk`. Steps inside a chunk run one after another, for all
-            chunks at once. Then the chunks are joined one after another.
+    `a` is (B, T, N), or (N,) if it is the same at all steps, and `h0` is (B, N). Steps inside a chunk of `chunk` steps,
+    by default `best_chunk`, run one after another, for all chunks at once. Then the chunks are joined one after
+    another.
     """
     length = b.shape[1]
     chunk = best_chunk(length, b.device) if chunk is None else chunk
@@ -78,10 +69,7 @@ def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
 def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
     """Return g_t = dL/dh_t + a_{t+1} g_{t+1}: the gradient of the loss by b_t, through all later steps.
 
-    Args:
-        a: factor of the previous state, (B, T, N) or (N,).
-        gradient: dL/dh, (B, T, N); may be overwritten.
-        chunk: see `scan`.
+    `gradient`, dL/dh (B, T, N), may be overwritten. For the other arguments see `scan`.
     """
     length = gradient.shape[1]
     chunk = best_chunk(length, gradient.device) if chunk is None else chunk

@@ -56,15 +56,10 @@ class AttentionWindow(NamedTuple):
 
     @classmethod
     def of(cls, count: Tensor, num_steps: int, num_past: int, context_length: int, head_dim: int) -> AttentionWindow:
-        """Build the window for `num_steps` new steps.
+        """Build the window for `num_steps` new steps of rows with `count` (B, 1) earlier steps.
 
-        Args:
-            count: number of earlier steps of each row, (B, 1).
-            num_steps: number of new steps.
-            num_past: number of places in the cache. They hold the last earlier steps; if a row has fewer earlier steps,
-                its first places are empty.
-            context_length: number of steps that attention reaches back.
-            head_dim: width of a head.
+        The `num_past` places of the cache hold the last earlier steps; if a row has fewer earlier steps, its first
+        places are empty.
         """
         chunk = min(num_steps, context_length)
         num_chunks = -(-num_steps // chunk)
