@@ -171,8 +171,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         return
     known = [
         (_complete(statement.selector) if statement.arg_name else statement.selector, statement, where)  # else a macro
-        for statement, where in statements(read_config_text(run), run, skip_unknown=True)
-        if isinstance(statement, config_parser.BindingStatement)
+        for statement, where in _bindings_in(read_config_text(run), run)
     ]
     wanted, reached = {_complete("make"), _complete("episodes")}, set[str]()
     while wanted:
@@ -201,6 +200,13 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
                 f"note: {file} binds {name} = {value}, but the environment is that of the run, which has {used[name]}; "
                 f"in Python, offpcc.evaluate takes an environment of your own"
             )
+
+
+def _bindings_in(text: str, source: Path | str) -> Iterator[tuple[Any, str]]:
+    """Yield the statements of a config that bind values, each with its location; they may refer to unknown names."""
+    for statement, where in statements(text, source, skip_unknown=True):
+        if isinstance(statement, config_parser.BindingStatement):
+            yield statement, where
 
 
 def _complete(selector: str) -> str:
@@ -265,11 +271,8 @@ def operative() -> str:
 
 def values(text: str) -> dict[str, str]:
     """Return the bindings of a config by name, as gin writes them; they may refer to unknown names."""
-    return {
-        find_bound_name(s): repr(_with_known_names(s.value))
-        for s, _ in statements(text, Path("config.gin"), skip_unknown=True)
-        if isinstance(s, config_parser.BindingStatement)
-    }
+    found = _bindings_in(text, Path("config.gin"))
+    return {find_bound_name(statement): repr(_with_known_names(statement.value)) for statement, _ in found}
 
 
 class _Name(str):
@@ -292,13 +295,8 @@ def _with_known_names(value: Any) -> Any:
 def plain_values(text: str, source: Path | str = "config.gin") -> dict[str, str]:
     """Return the bindings of a config by name, as text for comparison; macros are replaced by their values."""
     bound, macros = dict[str, Any](), dict[str, Any]()
-    for statement, _ in statements(text, source, skip_unknown=True):
-        if isinstance(statement, config_parser.BindingStatement):
-            name = f"{statement.scope}/{statement.selector}" if statement.scope else statement.selector
-            if statement.arg_name:
-                bound[f"{name}.{statement.arg_name}"] = statement.value
-            else:
-                macros[name] = statement.value
+    for statement, _ in _bindings_in(text, source):
+        (bound if statement.arg_name else macros)[find_bound_name(statement)] = statement.value
     written = dict[str, str]()
     return {name: write_plainly(value, macros, written) for name, value in bound.items()}
 

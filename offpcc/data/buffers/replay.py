@@ -216,6 +216,11 @@ class ReplayBuffer(BufferBase):
     def _place(self, env: int, row: int) -> int:
         return row % self.ring_rows * self.num_envs + env
 
+    def _places(self, env: int) -> Array:
+        """Return the places of a ring's rows in the storage, in order of time."""
+        ring = self.rings[env]
+        return (ring.cursor - ring.size + 1 + np.arange(ring.size)) % self.ring_rows * self.num_envs + env
+
     def _append(self, env: int, frame: np.ndarray) -> int:
         """Write `frame` to the next row of a ring, and return the row's place in the storage."""
         ring, storage = self.rings[env], self.storage
@@ -359,8 +364,7 @@ class ReplayBuffer(BufferBase):
         """
         if self.num_transitions <= number:
             return
-        (ring,) = self.rings
-        places = (ring.cursor - ring.size + 1 + np.arange(ring.size)) % self.ring_rows  # in order of time
+        places = self._places(0)
         lost = places[self.storage.is_start[places]][: self.num_transitions - number]
         self.storage.is_start[lost] = False
         self.num_transitions = number
@@ -377,10 +381,7 @@ class ReplayBuffer(BufferBase):
 
     def transition_table(self) -> TransitionTable:
         """Return a copy of the rows, in order of time, without frame stacks; an unfinished episode ends."""
-        parts: list[Array] = []
-        for env, ring in enumerate(self.rings):
-            parts.append((ring.cursor - ring.size + 1 + np.arange(ring.size)) % self.ring_rows * self.num_envs + env)
-        places = np.concatenate(parts)
+        places = np.concatenate([self._places(env) for env in range(self.num_envs)])
         rows = Storage.of(len(places), *self.layout[:3])
         for own, given in zip(rows.columns, self.storage.columns, strict=True):
             own[...] = given[places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -293,9 +293,8 @@ class RecurrentReplayBuffer(BufferBase):
         """Return the batch of `_copy` with the action after each step, also after the last one of a segment."""
         actions = np.zeros(batch.actions.shape, np.float32)
         exists = np.zeros(batch.rewards.shape, np.float32)
-        for i, (episode, start, length) in enumerate(zip(episodes, starts.tolist(), lengths.tolist(), strict=True)):
-            begin = self.burn_in if start == 0 else 0
-            following = episode.actions[start + begin - self.burn_in + 1 : start + length + 1]
+        for i, episode, begin, stop, source in self._segments(episodes, starts, lengths):
+            following = episode.actions[source + 1 : source + 1 + stop - begin]
             actions[i, begin : begin + len(following)] = following
             exists[i, begin : begin + len(following)] = 1.0
         return batch._replace(next_actions=self.tensor(actions), has_next_action=self.tensor(exists))
@@ -304,9 +303,7 @@ class RecurrentReplayBuffer(BufferBase):
         """Return the batch of `_copy` with the returns of its steps."""
         assert self.return_discount is not None
         found = np.zeros((*batch.rewards.shape[:2], 2), np.float32)
-        for i, (episode, start, length) in enumerate(zip(episodes, starts.tolist(), lengths.tolist(), strict=True)):
-            begin = self.burn_in if start == 0 else 0
-            source, stop = start + begin - self.burn_in, self.burn_in + length
+        for i, episode, begin, stop, source in self._segments(episodes, starts, lengths):
             after = returns_to_go(episode.rewards[source:, 0], episode.terminated, self.return_discount)
             found[i, begin:stop] = after[: stop - begin]
         pair = self.tensor(found)
@@ -344,6 +341,14 @@ class RecurrentReplayBuffer(BufferBase):
         more = longest - self.segment_len  # early in an episode, steps of the burn-in are part of a segment
         return self.segment_len + (rounded_up(more) if more > 0 else 0)
 
+    def _segments(
+        self, episodes: list[StoredEpisode], starts: Array, lengths: Array
+    ) -> Iterator[tuple[int, StoredEpisode, int, int, int]]:
+        """Yield for each row of a batch its number, its episode, where its steps begin and stop, and the first step."""
+        for i, (episode, start, length) in enumerate(zip(episodes, starts.tolist(), lengths.tolist(), strict=True)):
+            begin = self.burn_in if start == 0 else 0
+            yield i, episode, begin, self.burn_in + length, start + begin - self.burn_in
+
     def _copy(self, episodes: list[StoredEpisode], starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
 
@@ -358,17 +363,15 @@ class RecurrentReplayBuffer(BufferBase):
         valid = np.zeros((rows, steps + 1, 1), np.float32)
         first_action = np.zeros((rows, self.action_dim), np.float32)
         first_reward = np.zeros((rows, 1), np.float32)
-        segments = zip(episodes, starts.tolist(), lengths.tolist(), skipped.tolist(), strict=True)
-        for i, (episode, start, length, skip) in enumerate(segments):
-            begin = burn_in if start == 0 else 0
-            source, end, stop = start + begin - burn_in, start + length, burn_in + length
+        for i, episode, begin, stop, source in self._segments(episodes, starts, lengths):
+            end = source + stop - begin
             for k in range(stack):
                 observations[i, begin : stop + 1, k] = episode.frames[source + k : end + k + 1]
             actions[i, begin:stop] = episode.actions[source:end]
             rewards[i, begin:stop] = episode.rewards[source:end]
             terminations[i, stop - 1] = episode.terminated and end == len(episode.actions)
             valid[i, begin : stop + 1] = 1.0
-            loss_mask[i, burn_in + skip : stop] = 1.0
+            loss_mask[i, burn_in + skipped[i] : stop] = 1.0
             if source > 0:
                 first_action[i], first_reward[i] = episode.actions[source - 1], episode.rewards[source - 1]
         return Batch(

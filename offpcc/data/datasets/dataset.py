@@ -1107,14 +1107,7 @@ def save_dataset(data: Dataset, file: Path) -> None:
     if data.discrete_actions and data.action_range is not None:  # else the largest recorded action is not the last one
         first, num = data.choices()
         settings |= {"action_low": [first], "action_high": [first + num - 1], NUM_ACTIONS: num}
-    num_whole = int(data.is_whole[order].sum())
+    facts: Any = {"settings": settings, "space": data.observation_space, "is_discrete": data.discrete_actions}
     with writing_to(file):
-        numbers = {"num_steps": int(lengths.sum()), "num_whole": num_whole}
-        write_recording(
-            file,
-            episodes(),
-            **numbers,
-            settings=settings,
-            space=data.observation_space,
-            is_discrete=data.discrete_actions,
-        )
+        num_whole = int(data.is_whole[order].sum())
+        write_recording(file, episodes(), num_steps=int(lengths.sum()), num_whole=num_whole, **facts)

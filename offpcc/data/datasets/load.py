@@ -16,7 +16,7 @@ from offpcc.data.datasets.files import printable, read_dataset_file, read_everyt
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import FILE, read_minari
 from offpcc.envs.d4rl import catalog
-from offpcc.envs.d4rl.make import set_dataset_reader
+from offpcc.envs.d4rl import make as d4rl_environments
 from offpcc.utils.errors import UserError, similar
 from offpcc.utils.paths import as_path
 
@@ -162,4 +162,4 @@ def _read_recorded(name: str, path: Path | None) -> tuple[Path, dict[str, Array]
     return file, raw_arrays(file)
 
 
-set_dataset_reader(_read_recorded)
+d4rl_environments.read_dataset = _read_recorded

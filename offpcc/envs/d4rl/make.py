@@ -143,12 +143,6 @@ ReadDataset = Callable[[str, "Path | None"], "tuple[Path, dict[str, Array]]"]
 read_dataset: ReadDataset | None = None
 
 
-def set_dataset_reader(reader: ReadDataset) -> None:
-    """Set the function with which `RecordedTask.get_dataset` reads datasets."""
-    global read_dataset
-    read_dataset = reader
-
-
 class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A task together with the data that was recorded in it, with the methods and attributes of D4RL's environments.
 
