@@ -26,7 +26,7 @@ from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_
 from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import recorded_in
+from offpcc.data.datasets.metadata import if_valid, recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
@@ -205,9 +205,7 @@ def _source(data: Dataset) -> Finding:
 
 def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
     """Return the known names of the recorded task, the most reliable first; some may be empty."""
-    names = [data.name, _fact(data, "env")]
-    with contextlib.suppress(UserError):
-        names.insert(0, recorded_in(data.metadata, data.name) or "")
+    names = [if_valid(recorded_in, data.metadata, data.name) or "", data.name, _fact(data, "env")]
     # A "healthy" argument changes the termination rule.
     if env is not None and not (env.spec and any("healthy" in key for key in env.spec.kwargs)):
         names.append(name_of(env))

@@ -1,6 +1,5 @@
 """Checks whether recorded data fits an environment."""
 
-import contextlib
 import math
 import re
 from dataclasses import replace
@@ -14,7 +13,7 @@ from offpcc.core import PackedDict
 from offpcc.data.buffers.storage import convert_recorded
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
+from offpcc.data.datasets.metadata import Notice, if_valid, recorded_in, recorded_wrappers
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, describe_wrapper, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import WithoutState, bounds_of, raw_actions
@@ -95,9 +94,8 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
 
     Two names are of one task if one contains the other. Recorded rewards stay unchanged.
     """
-    notices, origin = [], None
-    with contextlib.suppress(UserError):  # `_source` of a check reports damaged metadata
-        origin = recorded_in(data.metadata, data.name)
+    notices = list[Notice]()
+    origin = if_valid(recorded_in, data.metadata, data.name)  # `_source` of a check reports damaged metadata
     ours, theirs = _task_word(name_of(env)), _task_word(origin or "")
     has_id = env.unwrapped.spec is not None  # else its name is that of a class
     if has_id and ours not in theirs and theirs not in ours:  # else two versions of one task

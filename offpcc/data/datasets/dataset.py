@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -54,6 +54,7 @@ from offpcc.data.datasets.metadata import (
     STATE_KEY,
     Notice,
     action_range,
+    if_valid,
     infos_of_steps,
     num_whole_episodes,
     recorded_in,
@@ -1005,7 +1006,7 @@ def _with_last(observations: Any, following: Any, where: str) -> Any:
 
 def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
     """Return a dataset of the episodes of both; see `Dataset.__add__`."""
-    origins = [_known(recorded_in, each) for each in (one, other)]
+    origins = [if_valid(recorded_in, each.metadata, each.name) for each in (one, other)]
     first, second = (
         each.name if origin in (None, each.name) else f"{each.name}, recorded in {origin},"
         for each, origin in zip((one, other), origins, strict=True)
@@ -1024,7 +1025,7 @@ def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
             is_missing = name == "action_range" and "None" in (ours, theirs)
             remedy = "give it to the other by with_range" if is_missing else "join data of one environment"
             raise UserError(f"{first} has {name} {ours}, but {second} has {theirs}; {remedy}")
-    wrappers = [_known(recorded_wrappers, each) for each in (one, other)]
+    wrappers = [if_valid(recorded_wrappers, each.metadata, each.name) for each in (one, other)]
     origin_notices = []
     for what, (ours, theirs) in (("recorded in", origins), ("seen through", wrappers)):
         if ours != theirs and None not in (ours, theirs):
@@ -1047,13 +1048,6 @@ def concat_datasets(one: Dataset, other: Dataset) -> Dataset:
         infos={},
         metadata=both,
     )
-
-
-def _known(read: Callable[[Mapping[str, Any], str], Any], data: Dataset) -> Any:
-    """Return what `read` finds in the metadata; None if it is invalid."""
-    with contextlib.suppress(UserError):
-        return read(data.metadata, data.name)
-    return None
 
 
 def _entries_text(data: Dataset) -> str:

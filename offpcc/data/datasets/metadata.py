@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,13 @@ def recorded_in(metadata: Mapping[str, Any], name: str = "the data") -> str | No
     if not isinstance(spec, dict) or not isinstance(spec.get("id"), str):
         raise _fault(metadata, "env_spec", name, f"is {saved[:SHOWN]!r}, not an environment's specification with an id")
     return str(spec["id"])
+
+
+def if_valid(read: Callable[[Mapping[str, Any], str], Any], metadata: Mapping[str, Any], name: str) -> Any:
+    """Return what `read` finds in the metadata; None if it is invalid."""
+    with suppress(UserError):
+        return read(metadata, name)
+    return None
 
 
 def state_key(metadata: Mapping[str, Any], name: str) -> str | None:

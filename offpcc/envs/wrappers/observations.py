@@ -291,7 +291,7 @@ class ReturnToGo(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 @gin.configurable(denylist=["env"])
-class Concatenate(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class Concatenate(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Shows the last `num` observations together, oldest first. Zeros replace observations before the first one.
 
     Observations are joined along the first axis. Vectors (n,) become (num * n,), and images (c, h, w) or (h, w, c)
@@ -309,7 +309,7 @@ class Concatenate(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def __init__(self, env: gym.Env[Any, Any], num: int) -> None:
         RecordConstructorArgs.__init__(self, num=num)
-        gym.Wrapper.__init__(self, env)
+        gym.ObservationWrapper.__init__(self, env)
         if not 1 <= num <= MOST_PARTS:
             raise ValueError(f"num must be from 1 to {MOST_PARTS}, not {num}")
         self.num = num
@@ -332,17 +332,14 @@ class Concatenate(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Start an episode and forget the last one."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._recent = [_zeros(_as_frame(observation))] * self.num
-        return self._append(observation), info
+        self._recent = []
+        return super().reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, Info]:
-        """Take an environment step and show its observation after the earlier ones."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return self._append(observation), reward, terminated, truncated, info
-
-    def _append(self, observation: Any) -> Any:
-        self._recent = [*self._recent[1:], _as_frame(observation)]
+    def observation(self, observation: Any) -> Any:
+        """Return the observation after the earlier ones."""
+        frame = _as_frame(observation)
+        before = self._recent or [_zeros(frame)] * self.num
+        self._recent = [*before[1:], frame]
         return _joined(self._recent)
 
 
