@@ -4,9 +4,8 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from offpcc.envs.aliases import Array
 
 ROUNDING = 1e-4  # tolerance at a bound: recordings are float32, but the rules used float64
 CLIPPED_SPEED = 10.0  # Hopper clips velocities to it, but may end at much larger true ones

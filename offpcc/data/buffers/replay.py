@@ -39,18 +39,14 @@ class ReplayBuffer(BufferBase):
     The rings are interleaved: row r of environment n is at ``r * num_envs + n``. So one index reaches all rings, and
     the storage can grow while the buffer fills.
 
+    `BufferBase` describes the arguments that are not listed here.
+
     Args:
-        observation_space: See `BufferBase`.
-        action_space: See `BufferBase`.
         capacity: Number of rows, shared evenly among the environments. A transition takes one row; each episode takes
             `frame_stack` more.
         batch_size: Number of transitions per batch.
         num_steps: Length T of the windows that `sample` returns. Only the first step of a window counts in losses. 1
             gives single transitions; n-step returns need more.
-        device: Device of the batches.
-        seed: Seed of the buffer's own generator.
-        num_envs: See `BufferBase`.
-        frame_stack: See `BufferBase`.
         on_device: Whether to copy the rows to the device and gather batches there. None copies them if they take at
             most half of the device's free memory. On the CPU a copy has no advantage, because the buffer is there.
         memory_limit: See `BufferBase`. If the images of all rows exceed it, they are all in one file.

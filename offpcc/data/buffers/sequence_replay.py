@@ -52,19 +52,15 @@ class RecurrentReplayBuffer(BufferBase):
     of long episodes weigh nearly the same, and steps of an episode shorter than a segment weigh less; with "episodes" a
     step weighs more in short episodes.
 
+    `BufferBase` describes the arguments that are not listed here.
+
     Args:
-        observation_space: See `BufferBase`.
-        action_space: See `BufferBase`.
         capacity: Maximum number of episodes. A new episode replaces the oldest one.
         batch_size: Number of episodes or segments per batch.
         segment_len: Maximum number of steps in a segment that count in losses; None for whole episodes.
         draw_by: "steps" to draw episodes in proportion to their length, "episodes" to draw them uniformly.
         burn_in: Number of steps before a segment; segments only. With 0, a segment in mid-episode begins with the
             initial hidden state.
-        device: Device of the batches.
-        seed: Seed of the buffer's own generator.
-        num_envs: See `BufferBase`.
-        frame_stack: See `BufferBase`.
         on_device: See `ReplayBuffer`.
         memory_limit: See `BufferBase`. An episode whose images would exceed it has a file for them.
     """

@@ -37,9 +37,6 @@ class LRU(Blocks):
     """Linear recurrent units: `num_layers` layers of width `hidden_dim`.
 
     Args:
-        num_in: see `Cell`.
-        hidden_dim: see `Cell`.
-        num_layers: see `Cell`.
         state_dim: number of complex numbers in a layer's state; default: half of `hidden_dim`, rounded up.
         r_min: smallest initial modulus of the recurrence's complex factors lambda; a layer remembers about
             1 / (1 - modulus) steps.

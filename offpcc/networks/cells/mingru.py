@@ -38,9 +38,6 @@ class MinGRU(Blocks):
     """Minimal gated recurrent units: `num_layers` layers of width `hidden_dim`.
 
     Args:
-        num_in: see `Cell`.
-        hidden_dim: see `Cell`.
-        num_layers: see `Cell`.
         expansion: size of a layer's state as a multiple of `hidden_dim`. Above 1, a linear layer maps the state back to
             `hidden_dim`.
         horizon: initially, the slowest units forget over `horizon` + 1 steps. With 1, all gates start half open.

@@ -22,13 +22,7 @@ class Blocks(Cell):
 
     A layer is a module with `state_dim`, the number of real numbers in its state. Its `forward` maps (B, T, width) and
     the state (B, state_dim) or None to (B, T, hidden_dim) and the state after the last step. Its `mirror` reads arrays
-    (N, width) and (N, state_dim).
-
-    Args:
-        num_in: width of the inputs.
-        hidden_dim: output width of each layer.
-        num_layers: number of layers.
-        build: builds a layer that reads inputs of this width.
+    (N, width) and (N, state_dim). `build` returns a layer that reads inputs of a width.
     """
 
     def __init__(self, num_in: int, hidden_dim: int, num_layers: int, build: Callable[[int], Any]) -> None:

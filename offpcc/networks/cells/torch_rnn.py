@@ -70,9 +70,6 @@ class LSTM(TorchCell, nn.LSTM, Cell):  # type: ignore[misc]
     """Long short-term memory: `num_layers` layers of width `hidden_dim`.
 
     Args:
-        num_in: see `Cell`.
-        hidden_dim: see `Cell`.
-        num_layers: see `Cell`.
         forget_bias: added to the initial biases of the forget gates. With 1 or more (Jozefowicz et al. 2015), an
             untrained memory keeps its content for longer.
     """

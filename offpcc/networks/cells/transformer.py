@@ -171,9 +171,6 @@ class GPT(Cell):
     places from before an episode's start, so no step attends to them.
 
     Args:
-        num_in: width of the inputs.
-        hidden_dim: width of a summary.
-        num_layers: number of blocks.
         num_heads: number of attention heads in each block.
         context_length: how many steps back each block can look.
     """
