@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, is_plain, run_ensemble
+from offpcc.networks.layers import EnsembleLinear, HiddenLayers, is_plain, layers_of, run_ensemble
 from offpcc.networks.mlp_kernels import evaluate_perceptrons, perceptrons, takes_kernels
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "leaky_relu": nn.LeakyReLU}
@@ -57,13 +56,9 @@ class GaussianEnsemble(nn.Module):
     ) -> None:
         super().__init__()
         self.num, self.num_out, self.num_logits = num, num_out, num_logits
-        layers: list[nn.Module] = []
-        for before, width in itertools.pairwise([num_in, *hidden_dims]):
-            layers.append(EnsembleLinear(num, before, width))
-            layers += [EnsembleLayerNorm(num, width)] if layer_norm else []
-            layers.append(ACTIVATIONS[activation]())
-        layers.append(EnsembleLinear(num, [num_in, *hidden_dims][-1], 2 * num_out + num_logits))
-        self.net = nn.Sequential(*layers)
+        layers = layers_of(num_in, HiddenLayers(hidden_dims, layer_norm=layer_norm), 2 * num_out + num_logits, num)
+        activate = ACTIVATIONS[activation]
+        self.net = nn.Sequential(*(activate() if isinstance(layer, nn.ReLU) else layer for layer in layers))
         low, high = (torch.full((num, 1, num_out), bound) for bound in LOG_VARIANCE_BOUNDS)
         self.low = nn.Parameter(low, requires_grad=learned_bounds)
         self.high = nn.Parameter(high, requires_grad=learned_bounds)

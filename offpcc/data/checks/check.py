@@ -321,7 +321,7 @@ def _constant(spreads: Sequence[Spread], noun: str) -> str:
     starts = [place for place in places if place - 1 not in places]
     stops = [place for place in places if place + 1 not in places]
     runs = [f"{i}" if i == j else f"{i} to {j}" for i, j in zip(starts, stops, strict=True)]
-    some = f"{len(places):,} of {len(spreads):,} {noun}{'' if len(spreads) == 1 else 's'}"
+    some = f"{len(places):,} of {counted(len(spreads), noun)}"
     return f"{some} never change{'s' if len(places) == 1 else ''} ({', '.join(runs)})"
 
 
