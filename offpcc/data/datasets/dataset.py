@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from offpcc.config.bindings import explains_calls
 from offpcc.config.synonyms import no_attribute
+from offpcc.config.validation import is_whole_number
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, convert_recorded, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
@@ -359,8 +360,7 @@ class Dataset:
             UserError: a column is missing, has the wrong shape, is not numeric, or is too large for this machine.
         """
         name, limit, metadata = info.label, info.max_episode_steps, info.metadata or {}
-        is_integer = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-        if limit is not None and not (is_integer and limit > 0):
+        if limit is not None and not is_whole_number(limit, 1):
             raise UserError(f"{name}: max_episode_steps is {limit!r}; it has to be a whole number above 0, or None")
         found = list(found)
         columns = with_our_names(columns, name, found)
@@ -452,8 +452,8 @@ class Dataset:
             UserError: a column is missing or wrong, or the number of frames is wrong.
         """
         name, metadata = info.label, info.metadata or {}
-        stack = metadata.get(FRAME_STACK)
-        if not isinstance(stack, int | np.integer) or stack < 1 or frames.dtype != np.uint8 or len(frames.shape) != 3:
+        stack: Any = metadata.get(FRAME_STACK)
+        if not is_whole_number(stack, 1) or frames.dtype != np.uint8 or len(frames.shape) != 3:
             raise UserError(
                 f"{name}: frames of shape {frames.shape}, {frames.dtype}, with metadata/{FRAME_STACK} {stack!r}; they "
                 f"have to be (rows, height, width), uint8, and frame_stack a whole number; convert the data again"
@@ -649,7 +649,7 @@ class Dataset:
         Raises:
             UserError: there are fewer steps.
         """
-        if isinstance(number, bool) or not isinstance(number, int | np.integer) or not 0 < number <= self.num_steps:
+        if not is_whole_number(number, 1, self.num_steps):
             raise UserError(
                 f"{self.name}: the first {number!r} steps are wanted; it has to be a whole number from 1 to "
                 f"{self.num_steps:,}, the number of all steps"
