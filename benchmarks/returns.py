@@ -1,4 +1,4 @@
-"""Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over their seeds.
+"""Tables of returns learned from recorded data, as Markdown: last and best test of runs, mean and s.d. over seeds.
 
 Runs of one folder that have other settings have a row of their own, which names what differs.
 
