@@ -124,8 +124,7 @@ def test_the_papers_own_settings():
 def test_hidden_velocities():
     header = ("task", "steps", "last test, each seed", "last five tests, each seed", "best test, each seed", "hours")
     for task, steps, *numbers, hours, _, _ in rows_of(*header, "Ni et al.", "RESeL"):
-        folders = [f"{name}/{task}/rsac" for name in ("published_velocities", "published_critics/state")]
-        folder = next(folder for folder in folders if (RESULTS / folder).is_dir())
+        folder = f"published_velocities/{task}/rsac"
         found = returns(folder)
         columns = ([of(tests) for tests in found] for of in (lambda x: x[-1], lambda x: np.mean(x[-5:]), max))
         assert numbers == [", ".join(f"{value:,.0f}" for value in column) for column in columns], task
