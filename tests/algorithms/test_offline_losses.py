@@ -25,7 +25,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, COMBO, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.bcq import VariationalAutoencoder
 from offpcc.algorithms.components import LagrangeMultiplier
@@ -33,6 +33,7 @@ from offpcc.core import Batch, Step
 from offpcc.utils.errors import UserError
 
 DOUBLE = {"dtype": torch.float64}
+IMAGINED = (1, 2)  # rows of a batch of COMBO
 
 
 # The reference --------------------------------------------------------------------------------------------------
@@ -150,7 +151,8 @@ def cql_reference(agent, rows, draws):
         next_noise = draws.normal(ACTION_DIM).unsqueeze(-2)
     noises = draws.normal(num, ACTION_DIM), draws.normal(num, ACTION_DIM)
     uniform, actor_noise = draws.uniform(num, ACTION_DIM), draws.normal(ACTION_DIM)
-    errors, gaps, actor_terms, multiplier = [], [], [], agent.multiplier.log_alpha.exp().item()
+    errors, soft_maxima, raised, log_probs, aims = [], [], [], [], []
+    multiplier = agent.multiplier.log_alpha.exp().item()
     imitating = agent.critic_optimizer.num_updates <= agent.bc_steps
     for seen in rows_read(agent, rows):
         values = []
@@ -174,8 +176,10 @@ def cql_reference(agent, rows, draws):
                     q = torch.stack([max(one, torch.full_like(one, limit)) for one in q]) if is_limited else q
                     ratios.append(q.exp() / log_prob.exp())
             powers = torch.stack(ratios) ** (1.0 / agent.softmax_temperature)
-            soft = agent.softmax_temperature * powers.sum(0).log()
-            gaps.append(soft - all_q(agent, seen, t, seen.row.actions[t]))
+            soft_maxima.append(agent.softmax_temperature * powers.sum(0).log())
+            is_recorded = not (isinstance(agent, COMBO) and seen.place in IMAGINED)
+            if is_recorded:
+                raised.append(all_q(agent, seen, t, seen.row.actions[t]))
             action, log_prob = gaussian(agent.actor, seen.pi[t], actor_noise[at])
             if imitating:
                 center, log_std = actor_output(agent.actor, seen.pi[t]).chunk(2)
@@ -185,10 +189,12 @@ def cql_reference(agent, rows, draws):
             else:
                 heads = enumerate(seen.qs * agent.critics.num if len(seen.qs) == 1 else seen.qs)
                 value = torch.stack([q_value(agent.critics, n, h[t].detach(), action) for n, h in heads]).min()
-            actor_terms.append(agent.temperature() * log_prob - value)
-    gap = torch.stack(gaps).mean(0)
+            log_probs.append(agent.temperature() * log_prob)
+            if is_recorded or not imitating:
+                aims.append(value)
+    gap = torch.stack(soft_maxima).mean(0) - torch.stack(raised).mean(0)
     excess = agent.conservative_weight * gap - agent.multiplier.threshold
-    return {"critic": mean(errors) + multiplier * excess.sum(), "actor": mean(actor_terms)}
+    return {"critic": mean(errors) + multiplier * excess.sum(), "actor": mean(log_probs) - mean(aims)}
 
 
 def awac_reference(agent, rows, draws):
@@ -332,6 +338,7 @@ REFERENCES = {
     IQL: iql_reference,
     CQL: cql_reference,
     CalQL: cql_reference,
+    COMBO: cql_reference,
     BCQ: bcq_reference,
     AWAC: awac_reference,
     CRR: awac_reference,
@@ -344,6 +351,7 @@ COMMON = {
     BCQ: {"vae_hidden_dims": (6,), "hidden_dims": (9, 8)},
     CQL: {"num_samples": 3},
     CalQL: {"num_samples": 3},
+    COMBO: {"num_samples": 3},
 }
 STEPS = {"n_step": 3, "reward_scale": 0.5, "reward_shift": -0.25}
 VARIATIONS = [
@@ -357,6 +365,8 @@ VARIATIONS = [
     (CQL, {"alpha": 0.3, "backup_entropy": True, "num_critics": 3, "conservative_weight": 0.5}),
     (CalQL, {"alpha": 0.3}),
     (CalQL, {"alpha": 0.3, "temperature": 0.5, "lagrange_threshold": 2.0, "num_critics": 3, **STEPS}),
+    (COMBO, {"alpha": 0.3}),
+    (COMBO, {"alpha": 0.3, "conservative_weight": 0.5, "lagrange_threshold": 2.0, "num_critics": 3, **STEPS}),
     (FQL, {}),
     (FQL, {"alpha": 3.0, "normalize_q_loss": False, "q_agg": "min", "flow_steps": 3, "num_critics": 3, **STEPS}),
     (BCQ, {}),
@@ -386,6 +396,9 @@ def test_losses_and_gradients_are_the_papers(cls, options, kind, made):
     if made:
         agent.critic_optimizer.num_updates = made
     rows, batch = data(kind, agent.n_step)
+    if cls is COMBO:
+        is_imagined = torch.tensor([place in IMAGINED for place in range(len(batch.actions))])
+        batch = batch._replace(imagined=is_imagined.float()[:, None, None])
     references = REFERENCES[cls](agent, rows, Draws(agent, batch))
     assert_same_losses(agent, batch, references)
 
