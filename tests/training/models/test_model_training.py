@@ -90,6 +90,59 @@ def test_a_step_of_one_network_a_row_is_that_of_all(activation):
     torch.testing.assert_close(drawn[0].next_observations, drawn[1].next_observations, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reward_hidden_dims", [None, (4,)])
+def test_the_loss_is_the_likelihood_and_the_weighted_cross_entropy(reward_hidden_dims):
+    """A mean over rows and numbers for each member, summed over members and over the networks' heads."""
+    options = {"num_members": 3, "num_elites": 2, "termination": "learned", "reward_hidden_dims": reward_hidden_dims}
+    model = DynamicsModel(2, 1, hidden_dims=(8,), **options)
+    x, target = torch.randn(3, 20, 3), torch.randn(3, 20, 3)
+    ended = (torch.rand(3, 20, 1) < 0.3).float()
+    mean, log_variance, logit = (part.detach().double().numpy() for part in model.predict(x))
+    error, ended_here = (mean - target.double().numpy()) ** 2, ended.double().numpy()
+    terms = error * np.exp(-log_variance) + log_variance
+    parts = [terms] if reward_hidden_dims is None else [terms[..., :2], terms[..., 2:]]
+    probability = 1.0 / (1.0 + np.exp(-logit))
+    entropy = -(5.0 * ended_here * np.log(probability) + (1.0 - ended_here) * np.log(1.0 - probability))
+    bounds = 3 * 3 * 0.01 * (0.5 + 10.0)  # of three members and three numbers
+    expected = sum(part.mean((1, 2)).sum() for part in (*parts, entropy)) + bounds
+    loss, squares = model.loss(x, target, ended, weight=5.0)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(squares, error, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_follows_one_elite_a_row_or_the_mean_of_all():
+    """From the newest observation, in the units of the data, and within their range, which `spread` widens."""
+    draw = np.random.default_rng(0)
+    model = DynamicsModel(2, 1, hidden_dims=(8,), num_members=4, num_elites=3, history=2, termination="learned")
+    model.elites.copy_(torch.tensor([3, 0, 2]))
+    statistics = {"input_mean": draw.normal(size=6), "input_std": draw.uniform(0.5, 2.0, 6)}
+    statistics |= {"target_mean": draw.normal(size=3), "target_std": draw.uniform(0.5, 2.0, 3)}
+    model.set_statistics(**statistics, low=np.full(2, -1.0), high=np.full(2, 1.0), spread=[0.5, 0.25])
+    with torch.no_grad():
+        model.dynamics.low.fill_(-60.0)
+        model.dynamics.high.fill_(-50.0)  # so that no noise is seen
+    given = torch.randn(300, 2, 2), torch.rand(300, 2, 1)
+    x = (np.concatenate([part.flatten(1) for part in given], 1) - statistics["input_mean"]) / statistics["input_std"]
+    predicted = model.predict(torch.tensor(x, dtype=torch.float32).expand(3, 300, 6), model.elites)
+    means, _, logits = (part.detach().double().numpy() for part in predicted)
+    values = statistics["target_mean"] + statistics["target_std"] * means  # (3, 300, 3)
+    free = given[0][:, -1].double().numpy() + values[..., :2]
+    bounded = np.clip(free, [-1.5, -1.25], [1.5, 1.25])
+    assert 0.1 < (bounded != free).any(-1).mean() < 0.9
+    model.facts["termination_weight"] = weight = float(np.exp(np.quantile(logits.mean(0), 0.3)))
+    step = model.imagine(*given, None)
+    expected = np.clip(free.mean(0), [-1.5, -1.25], [1.5, 1.25])
+    np.testing.assert_allclose(step.next_observations, expected, rtol=1e-4, atol=1e-5)
+    for rewards in (step.rewards, step.mean_rewards):
+        np.testing.assert_allclose(rewards, values[..., 2].mean(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(step.terminations, np.exp(logits.mean(0)[:, 0]) / weight > 1.0)
+    step = model.imagine(*given, torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(step.mean_rewards, values[..., 2].mean(0), rtol=1e-4, atol=1e-5)
+    distance = np.abs(step.next_observations.numpy() - bounded).sum(-1) + np.abs(step.rewards.numpy() - values[..., 2])
+    assert distance.min(0).max() < 1e-4
+    assert np.bincount(distance.argmin(0), minlength=3).min() > 70  # of 300 rows, each elite has a third
+
+
 def test_uncertainties_are_in_their_units():
     """Next observations are predicted as changes; a state's deviation may be many times that of its changes."""
     draw, history = np.random.default_rng(0), 2
