@@ -186,13 +186,18 @@ def test_a_history_starts_with_its_episode():
 
 def test_statistics_are_those_of_the_data():
     data = linear_data(constant=True)
-    fit = small(data)
+    data.rows.observations[data.rows.stops[0] - 1, :2] = 9.0, -9.0  # no transition starts at the extremes
+    fit = small(data, margin=2.0)
     rows, at = data.rows, np.flatnonzero(data.rows.is_start)
     x = np.concatenate([rows.observations[at], rows.actions[at]], 1).astype(np.float64)
     y = np.concatenate([rows.observations[at + 1] - rows.observations[at], rows.rewards[at]], 1).astype(np.float64)
     np.testing.assert_allclose(fit.model.input_mean, x.mean(0), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(fit.model.input_std[:2], x.std(0)[:2], rtol=1e-5)
     np.testing.assert_allclose(fit.model.target_std, y.std(0), rtol=1e-4, atol=1e-7)
+    of_two = np.concatenate([np.tile(x.mean(0)[part], 2) for part in (slice(3), slice(3, None))])
+    np.testing.assert_allclose(small(data, history=2).model.input_mean, of_two, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal([fit.model.low[1], fit.model.high[0]], [-9.0, 9.0])
+    np.testing.assert_allclose(fit.model.spread, 2.0 * x.std(0)[:3], rtol=1e-5, atol=1e-6)
     assert fit.model.input_std[2] == 1.0
     assert fit.model.target_std[2] == 0.0
 
@@ -216,6 +221,16 @@ def test_a_linear_system_and_its_noise_are_learned():
     assert quality.error[:2] == pytest.approx([0.1, 0.1], rel=0.15)
     assert quality.within[0] == pytest.approx(0.68, abs=0.08)
     assert quality.within[1] == pytest.approx(0.95, abs=0.05)
+
+
+def test_the_holdout_is_apart_and_terminations_weigh_as_much_as_all_other_steps():
+    data = linear_data(terminates_at=0.8)
+    fit = small(data, {"holdout": 0.3}, termination="learned")
+    num, num_ended = len(fit.data), float(data.rows.terminations.sum())
+    assert len(fit.held_out) == math.floor(0.3 * num) and num_ended > 1
+    np.testing.assert_array_equal(np.sort(np.append(fit.held_out, fit.trained)), np.arange(num))
+    assert fit.termination_weight * num_ended == pytest.approx(num - num_ended)
+    assert len(small(data, {"most_held_out": 7}, termination="never").held_out) == 7
 
 
 def test_the_order_of_the_data_is_a_permutation_or_one_bootstrap_sample_or_the_same_for_all():
@@ -281,6 +296,19 @@ def test_training_stops_when_no_member_improves():
     while not fit.is_over:
         fit.run_epoch()
     assert [one.patience for one in fit.progress[-2:]] == [1, 2]
+
+
+def test_a_member_improves_by_more_than_a_part_of_its_least_error(monkeypatch):
+    fit = small(linear_data(), {"improvement": 0.1, "max_epochs": 5})
+    errors = iter(np.array([[[1.0, 1.0, 1.0]], [[0.95, 0.89, 1.2]], [[0.91, 0.85, 0.99]], [[0.89, 0.9, 2.0]]]))
+    monkeypatch.setattr(fit, "errors", lambda: next(errors))
+    best, waited = [], []
+    for _ in range(4):
+        fit.run_epoch()
+        best.append(fit.best[0].tolist())
+        waited.append(fit.waited)
+    assert best == [[1.0, 1.0, 1.0], [1.0, 0.89, 1.0], [1.0, 0.89, 1.0], [0.89, 0.89, 1.0]]
+    assert waited == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("order", ["permutation", "bootstrap"])
@@ -411,8 +439,16 @@ def test_a_known_rule_ends_episodes_beyond_the_range_of_the_data():
 
 def test_terminations_are_learned_where_no_rule_is_known():
     data = linear_data(num_episodes=200, noise=0.1, terminates_at=0.8)
-    model = trained(small(data, {"max_epochs": 30, "lr": 1e-2, "patience": 30}, termination="auto"))
+    fit = small(data, {"max_epochs": 30, "lr": 1e-2, "patience": 30}, termination="auto")
+    model = trained(fit)
     assert model.termination == "learned"
+    x, _, ended = fit.tensors(fit.held_out)
+    found = model.predict(x.expand(2, *x.shape), model.elites).logit.detach() - math.log(fit.termination_weight)
+    hits = (torch.sigmoid(found).mean(0) * ended).sum()
+    assert model.facts["termination_recall"] == pytest.approx(float(hits / ended.sum()), rel=1e-4)
+    assert model.facts["termination_precision"] == pytest.approx(
+        float(hits / torch.sigmoid(found).mean(0).sum()), rel=1e-4
+    )
     step = model.step(np.array([[1.4, 0.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 0.0]]))
     assert step.terminations.tolist() == [True, False]
     assert model.facts["termination_recall"] > 0.7
