@@ -56,7 +56,10 @@ def slow(*values):
 
 
 class KnownModel(DynamicsModel):
-    """x' = x + 0.1 times the oldest action that it reads, reward x'[0], uncertainty |x[0]|, ends above 3."""
+    """x' = x + 0.1 times the oldest action that it reads, reward x'[0], uncertainty |x[0]|, ends above 3.
+
+    The mean reward is the first number of the oldest observation that it reads.
+    """
 
     def imagine(self, observations, actions, generator, places=None, with_uncertainty=True):
         if generator is not None:
@@ -66,7 +69,7 @@ class KnownModel(DynamicsModel):
         unsure = now[:, 0].abs()
         no = torch.zeros(len(now), dtype=torch.bool)
         uncertainty = Uncertainty(unsure, unsure, unsure, unsure)
-        return ModelStep(following, following[:, 0], following[:, 0] > 3.0, uncertainty, no, following[:, 0])
+        return ModelStep(following, following[:, 0], following[:, 0] > 3.0, uncertainty, no, observations[:, 0, 0])
 
 
 def recorded(num_episodes=6, length=12, low=0.0, high=1.0):
@@ -200,11 +203,12 @@ def test_the_model_of_an_agent_with_memory_reads_more_observations(algo, binding
     assert model_settings(ALGORITHMS[algo], given)["history"] == history
 
 
-def test_a_model_with_a_history_reads_the_last_actions():
-    table = steps_of(played(history=3, length=6, number=30))
+def test_a_model_with_a_history_reads_the_last_observations_and_actions():
+    table = steps_of(played(history=3, length=6, number=30, mean_reward=True))
     for start, stop in zip(table.starts, table.stops, strict=True):
         observations, actions = table.observations[start:stop], table.actions[start : stop - 1]
         np.testing.assert_allclose(observations[3:], observations[2:-1] + 0.1 * actions[:-2], atol=1e-6)
+        np.testing.assert_array_equal(table.rewards[start + 2 : stop - 1, 0], observations[:-3, 0])
 
 
 def test_the_memory_reads_the_recorded_steps_before_a_rollout(monkeypatch):
@@ -239,7 +243,9 @@ def test_the_memory_reads_the_recorded_steps_before_a_rollout(monkeypatch):
             assert free[0].previous_reward[number] == episode.rewards[n - 1] and free[0].is_first[number] == 0.0
         else:
             assert free[0].is_first[number] == 1.0 and not free[0].previous_action[number].any()
-        np.testing.assert_allclose(free[1].previous_action[number], episode.actions[n])
+        for at, step in enumerate(free[1:]):
+            np.testing.assert_array_equal(step.previous_action[number], episode.actions[n + at])
+            assert step.previous_reward[number] == episode.rewards[n + at] and step.is_first[number] == 0.0
 
 
 def test_recorded_steps_before_a_rollout_count_in_no_loss():

@@ -46,7 +46,7 @@ def linear_data(num_episodes=20, length=50, noise=0.1, seed=0, terminates_at=Non
                 break
         observations = np.asarray(x, np.float32)
         if constant:
-            observations = np.concatenate([observations, np.full((len(observations), 1), 7.0, np.float32)], 1)
+            observations = np.concatenate([observations, np.full((len(observations), 1), 0.1, np.float32)], 1)
         episodes.append({
             "observations": observations,
             "actions": np.asarray(actions, np.float32),
@@ -205,8 +205,8 @@ def test_statistics_are_those_of_the_data():
 def test_a_column_that_never_changes_stays_as_it_is():
     fit = small(linear_data(constant=True))
     model = trained(fit)
-    step = model.step(np.array([[0.5, 0.5, 7.0]]), np.zeros((1, 2)), 0)
-    assert step.next_observations[0, 2] == 7.0
+    step = model.step(np.array([[0.5, 0.5, 0.1]]), np.zeros((1, 2)), 0)
+    assert step.next_observations[0, 2] == np.float32(0.1)
 
 
 def test_a_linear_system_and_its_noise_are_learned():
