@@ -248,6 +248,24 @@ def test_the_memory_reads_the_recorded_steps_before_a_rollout(monkeypatch):
             assert step.previous_reward[number] == episode.rewards[n + at] and step.is_first[number] == 0.0
 
 
+def test_each_rollout_keeps_its_memory_where_others_end():
+    """Without actions, the first number of an episode stays the same; rollouts end where it is above the threshold."""
+
+    class Remembering:
+        memoryless = False
+
+        def act(self, step, memory=None, *, deterministic=False):
+            seen = torch.as_tensor(step.observation[:, 0])
+            memory = seen if memory is None else torch.where(torch.as_tensor(step.is_first) > 0, seen, memory)
+            assert torch.equal(memory, seen)
+            return np.zeros((len(seen), 1), np.float32), memory
+
+    imagination = played("rmopo", number=0, threshold=0.5)
+    imagination.play(Remembering(), 40, 3)
+    lengths = [len(one.actions) - one.num_recorded for one in imagination.buffer.imagined.episodes]
+    assert {*lengths} == {1, 3}
+
+
 def test_recorded_steps_before_a_rollout_count_in_no_loss():
     imagination = played("rmopo", number=20, length=3)
     own = imagination.buffer.imagined
