@@ -466,6 +466,36 @@ def test_callbacks_are_called_once_before_each_round_of_updates(memoryless, sett
     assert loop.num_updates == len(algorithm.updates) > expected[-1]
 
 
+@pytest.mark.parametrize(
+    "lengths, update_after, settings, expected",
+    [
+        # Rounds are due at steps 12, 18, 21, 24, 30, ...: where a parallel step of three passes a multiple of four.
+        ((7, 7, 7), 9, {"update_every": 4, "num_steps_per_epoch": 15}, [0, 3, 9, 12, 15]),
+        # With memory, at the end of any episode: after parallel steps 5, 7, 10, 14, 15 and 20.
+        ((5, 7), 8, {"num_steps_per_epoch": 20}, [0, 2, 6, 12, 20, 22]),
+    ],
+)
+def test_a_parallel_step_counts_for_each_environment(lengths, update_after, settings, expected):
+    algorithm, fitting, makes = Counted("update_every" in settings), Fitting(), iter([*map(Counting, lengths)])
+    kind = ReplayBuffer if algorithm.memoryless else RecurrentReplayBuffer
+    buffer = kind(Counting.observation_space, Counting.action_space, batch_size=2, num_envs=len(lengths))
+    environments = LocalEnvironments(lambda: next(makes), range(len(lengths)))
+    algorithm.interaction = Interaction(environments, algorithm, buffer)
+    options = {"num_epochs": 2, "update_after": update_after, **settings}
+    loop = train(algorithm, buffer, algorithm.interaction, None, Recorder(), [fitting], **options)
+    assert fitting.rounds == expected and loop.num_updates == loop.step - update_after
+
+
+def test_updates_follow_a_test_that_truncated_the_episode_of_an_agent_with_memory():
+    """Episodes have 7 steps, and epochs 20. The test plays in the environment of the training."""
+    algorithm, buffer, interaction = parts(memoryless=False)
+    fitting, tests = Fitting(), Evaluation(lambda: None)
+    tests.shared = interaction
+    options = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10, "num_test_episodes_per_epoch": 1}
+    train(algorithm, buffer, interaction, tests, Recorder(), [fitting], **options)
+    assert fitting.rounds == [0, 4, 10, 17, 24]  # at steps 14, 20, 27, 34 and 40
+
+
 @pytest.mark.slow
 def test_a_model_fitted_inside_the_loop_resumes_exactly(tmp_path):
     """Kept in the algorithm, it is in the checkpoint; no round is fitted twice."""

@@ -277,9 +277,40 @@ def test_recorded_steps_before_a_rollout_count_in_no_loss():
         assert (own.batch_of(np.arange(20)).loss_mask.sum(1) > 0).all()  # each segment has an imagined step
 
 
-def test_the_prefix_can_be_limited():
-    imagination = played("rmopo", number=40, length=2, prefix=3)
-    assert max(episode.num_recorded for episode in imagination.buffer.imagined.episodes) == 3
+@pytest.mark.parametrize("prefix", [3, None])
+def test_the_recorded_steps_before_a_rollout_can_be_limited(prefix):
+    """By a number, and by what a segment and its burn-in read."""
+    imagination = played("rmopo", number=0, prefix=prefix)
+    if prefix is None:
+        imagination.buffer.imagined.segment_len, imagination.buffer.imagined.burn_in = 2, 1
+    imagination.play(ALGORITHMS["rmopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0), 60, 2)
+    episodes = imagination.buffer.imagined.episodes
+    assert {episode.num_recorded for episode in episodes} == {0, 1, 2, 3}
+    for episode in episodes:  # the second number is that of the step
+        assert episode.num_recorded == min(3, episode.frames[episode.num_recorded, 1])
+
+
+def test_rollouts_may_start_at_first_observations():
+    starts = steps_of(played(start="first")).observations[::5]
+    assert len(starts) == 50 and not starts[:, 1].any() and len({*starts[:, 0]}) == 6
+
+
+def test_a_rollout_may_stay_in_one_network_of_all_elites(monkeypatch):
+    places, original = [], KnownModel.imagine
+
+    def imagine(self, observations, actions, generator, given=None, **options):
+        places.append(given)
+        return original(self, observations, actions, generator, given, **options)
+
+    monkeypatch.setattr(KnownModel, "imagine", imagine)
+    played(one_member=True)
+    assert len(places) == 4 and all(torch.equal(one, places[0]) for one in places)
+    assert {*places[0].tolist()} == {0, 1}
+
+
+def test_a_threshold_and_a_penalty_may_come_from_the_largest_uncertainty():
+    assert played(number=0, threshold="max * 2").pessimism.threshold == 2.0
+    assert played(number=0, penalty="range * 0.5").pessimism.penalty == 0.5 * 12.0 / 1.0
 
 
 UNBOUNDED = {"length": "unbounded", "steps_per_update": 5.0}

@@ -107,11 +107,21 @@ def test_the_model_is_trained_from_scratch_or_on_from_the_last_one(from_scratch)
 def test_imagined_transitions_are_deleted_after_the_model_was_trained_again_if_asked(clear):
     imagination, run = built(learns_model=True)
     imagination.options = replace(imagination.options, clear=clear)
-    for step, num_updates, expected in ((30, 8, 10), (40, 18, 20), (300, 28, 10 if clear else 30)):
+    for step, num_updates, expected in ((30, 8, 10), (40, 18, 20), (280, 20, 10 if clear else 30)):
         run.loop.step, run.loop.num_updates = step, num_updates
         imagination.before_updates(run)
         assert len(run.buffer.imagined) == expected
-    assert imagination.num_trainings == 2
+    assert imagination.num_trainings == 2  # the new model is played in at once
+
+
+def test_a_round_has_the_steps_of_the_updates_until_the_next_one():
+    """Of one step for each of ten updates, or of more updates that are pending, in rollouts of five steps."""
+    imagination, run = built()
+    imagination.options = replace(imagination.options, length=5)
+    for num_updates, pending, expected in ((8, 7.0, 10), (17, 7.0, 10), (18, 25.0, 35), (42, 1.0, 35), (43, 1.0, 45)):
+        run.loop.num_updates, run.loop.pending_updates = num_updates, pending
+        imagination.before_updates(run)
+        assert len(run.buffer.imagined) == expected
 
 
 def test_a_run_of_a_gpu_goes_on_with_a_generator_of_the_cpu():
