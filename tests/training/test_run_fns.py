@@ -19,7 +19,7 @@ from offpcc.training import metrics
 from offpcc.training.build import build
 from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import read_checkpoint, resume, save_checkpoint
-from offpcc.training.evaluation import Evaluation
+from offpcc.training.evaluation import Evaluation, run_episodes
 from offpcc.training.interaction import EpisodeResult, Interaction
 from offpcc.training.loggers import Loggers
 from offpcc.training.metrics import AverageStats, Clock, Loop
@@ -288,6 +288,22 @@ def test_test_episodes_are_the_same_for_every_run():
         assert learner.tests.run(learner.algorithm, 3, 3) == results  # by the policy's mode, without noise
         del starts[begun:]
     assert len(starts) == 6 and starts[:3] == starts[3:] and len(set(starts)) == 3
+
+
+def test_an_agent_sees_its_previous_action_and_reward_in_test_episodes():
+    """Three episodes of four steps in two environments: the first one plays two of them."""
+    seen = []
+
+    class Seeing(Counted):
+        def act(self, step, memory=None, *, deterministic=False):
+            seen.append([float(part[0]) for part in step])
+            return np.full((len(step.observation), 1), 0.1 * len(seen), np.float32), None
+
+    results = run_episodes(Seeing(), [Counting(4), Counting(4)], [0, 1, 2])
+    assert results == [EpisodeResult(4.0, 4)] * 3
+    begun = [0.0, 0.0, 0.0, 1.0]  # observation, action, reward, is_first
+    later = [[float(t % 4), np.float32(0.1 * t), 1.0, 0.0] for t in range(8)]
+    assert seen == [begun, *later[1:4], begun, *later[5:]]
 
 
 class Watched(gymnasium.Wrapper):
