@@ -296,7 +296,7 @@ def test_an_agent_sees_its_previous_action_and_reward_in_test_episodes():
 
     class Seeing(Counted):
         def act(self, step, memory=None, *, deterministic=False):
-            seen.append([float(part[0]) for part in step])
+            seen.append([part[0].item() for part in step])
             return np.full((len(step.observation), 1), 0.1 * len(seen), np.float32), None
 
     results = run_episodes(Seeing(), [Counting(4), Counting(4)], [0, 1, 2])
