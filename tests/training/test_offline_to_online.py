@@ -26,6 +26,7 @@ from offpcc.config.registry import from_specification
 from offpcc.core import PackedDict, Step
 from offpcc.data import ReplayBuffer
 from offpcc.networks.layers import EnsembleLayerNorm
+from offpcc.networks.noise import Noise
 from offpcc.training.analysis.plotting import plot_run
 from offpcc.training.analysis.run_tables import read_progress
 from offpcc.training.callbacks import Callback
@@ -313,18 +314,19 @@ def test_a_batch_has_the_share_of_recorded_data(share, pendulum_file):
 def test_numbers_of_the_algorithm_fall(pendulum_file):
     decay = "OfflineToOnline.decay=['actor_bc_coef','critic_bc_coef']"
     given = ("ReBRAC.actor_bc_coef=0.4", "ReBRAC.critic_bc_coef=0.2", decay, "OfflineToOnline.decay_steps=160")
+    given += ("OfflineToOnline.decay_to=0.25",)
     watch = Watch(lambda run: (run.algorithm.actor_bc_coef, run.algorithm.critic_bc_coef))
     built = learner("rebrac", pendulum_file, *given, "OfflineToOnline.exploration_noise=0.0")
     quietly(built, watch)
     assert built.algorithm.noise_scale == built.algorithm.action_noise == 0.0
     assert {value for step, switch, value in watch.seen if switch is None} == {(0.4, 0.2)}
     for step, values in watch.online:
-        share = 1.0 - 0.5 * min(step / 160, 1.0)
+        share = 1.0 - 0.75 * min(step / 160, 1.0)
         assert values == pytest.approx((0.4 * share, 0.2 * share))
-    assert watch.online[-1][1] == pytest.approx((0.2, 0.1))
+    assert watch.online[-1][1] == pytest.approx((0.1, 0.05))
     built.online.num_steps = 360
     quietly(built, watch)  # goes on from the same first values
-    assert built.loop.epoch == 4 and watch.online[-1][1] == pytest.approx((0.2, 0.1))
+    assert built.loop.epoch == 4 and watch.online[-1][1] == pytest.approx((0.1, 0.05))
 
 
 def test_numbers_of_the_algorithm_are_zero_online_alone(pendulum_file):
@@ -351,7 +353,9 @@ def test_networks_targets_and_statistics_go_on_as_they_are(pendulum_file):
     built = learner("rebrac", pendulum_file, "ReBRAC.normalize_observations=True")
     built._train(Loggers([]), [], {**built.spec.training, "num_epochs": 1})
     before = {name: tensors(part.state_dict()) for name, part in built.algorithm.stateful_parts().items()}
+    first_noise = Noise(built.spec.seed, built.algorithm.device)
     built.go_online()
+    assert not np.array_equal(built.algorithm.noise.array(3), first_noise.array(3))  # the phase draws its own
     after = built.algorithm.stateful_parts()
     for name in ("actor", "target_actor", "critics", "target_critics", "normalization"):
         for path, value in tensors(after[name].state_dict()).items():
