@@ -151,11 +151,20 @@ def test_a_sequences_priority_mixes_its_maximum_and_its_mean():
     assert buffer.powers_of(buffer.drawn) == pytest.approx(0.9 * errors.max() + 0.1 * errors.mean())
 
 
+def test_each_sequence_after_recorded_steps_has_a_step_that_counts():
+    rows = filled(PrioritizedRecurrentReplayBuffer, 6).transition_table()
+    buffer = PrioritizedRecurrentReplayBuffer(OBSERVATIONS, ACTIONS, segment_len=2, batch_size=50)
+    buffer.extend(rows, np.array([4]))
+    assert (buffer.sample().loss_mask.sum(1) > 0).all() and buffer.num_sequences(0) == 3  # from steps 3, 4 and 5
+
+
 @ALGOS
 def test_a_new_item_has_the_largest_priority(algo):
     buffer = filled(CLASSES[algo])
     give_priorities(buffer)
     largest = buffer.powers.max()
+    batch = buffer.sample()
+    buffer.update_priorities(batch, torch.full_like(batch.loss_mask, 1e-3))  # the largest so far, not of the last batch
     known = set(np.flatnonzero(buffer.tree.leaves))
     for pushed in recorded((3, "terminated"))[0].pushes():
         buffer.push(*pushed)

@@ -161,10 +161,11 @@ def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pu
     for env, _, pushed in interleaved(episodes, num_pushes, num_envs, 0, frame_stack=frame_stack):
         buffer.push(*pushed._replace(env=env))
         tapes[env].push(pushed)
-    held = {}  # transitions by place
+    held, before = {}, {}  # transitions, and those before them in their episode, by place
     for env, tape in enumerate(tapes):
         for i in tape.starts():
             held[i % 24 * num_envs + env] = tape.rows[i]
+            before[i % 24 * num_envs + env] = tape.rows[i - 1] if i - 1 in tape.starts() else None
     size = num_envs * max(min(len(tape.rows), 24) for tape in tapes)
     draw = NumpyGenerator(5, 2).generator.random
     for _ in range(3):
@@ -173,6 +174,9 @@ def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pu
             drawn += [place for place in (draw(34) * size).astype(int).tolist() if place in held]
         drawn, batch = drawn[:32], buffer.sample()
         assert batch.rewards[:, 0, 0].tolist() == [held[place].reward for place in drawn]
+        earlier = [before[place] for place in drawn]
+        assert batch.first_reward[:, 0].tolist() == [0.0 if one is None else one.reward for one in earlier]
+        assert all(map(equal, batch.observations[:, 1], [held[place].next_observation for place in drawn]))
         assert equal(batch.observations[:, 1], np.stack([held[place].next_observation for place in drawn]))
 
 

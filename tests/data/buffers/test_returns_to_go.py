@@ -134,6 +134,14 @@ def test_returns_survive_growth_overwriting_copies_and_checkpoints(monkeypatch):
             push(each, VECTORS, 4)
 
 
+def test_an_unfinished_episode_has_no_returns_of_the_rows_that_it_overwrote():
+    buffer = ReplayBuffer(VECTORS, ACTIONS, batch_size=64, capacity=8)
+    buffer.return_discount = GAMMA
+    for number in (2, 5, 6):
+        push(buffer, VECTORS, number)
+        assert number in check(buffer, VECTORS, 1)
+
+
 def test_another_discount_counts_from_then_on():
     buffer = filled(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
     check(buffer, VECTORS, 1)

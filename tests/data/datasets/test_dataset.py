@@ -140,6 +140,23 @@ def test_selected_episodes_keep_their_ends():
     assert data.returns.tolist() == [40, 6]
 
 
+def test_the_first_steps_cut_the_last_episode():
+    data = three_episodes().first_steps(4)
+    assert data.lengths.tolist() == [3, 1] and data.is_whole.tolist() == [True, False]
+    assert data.next_observations[:, 0].tolist() == [1, 2, 3.5, 4]
+    assert data.num_transitions == 4 and data.truncations[-1] and not data.terminations[-1]
+
+
+def test_episodes_of_joined_data_keep_their_ends():
+    one = three_episodes()
+    both = one + one.select([2, 0])
+    assert both.lengths.tolist() == [3, 2, 5, 5, 3] and both.is_whole.tolist() == [True, True, False, False, True]
+    assert both.next_observations[:, 0].tolist() == [
+        *one.next_observations[:, 0],
+        *one.select([2, 0]).next_observations[:, 0],
+    ]
+
+
 def test_neighbours_are_selected_without_a_copy():
     data = three_episodes()
     part = data.select([1, 2])
