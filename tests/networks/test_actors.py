@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from offpcc.networks import DeterministicActor, GaussianActor, SquashedGaussianActor
+from offpcc.networks import DeterministicActor, FlowActor, GaussianActor, SquashedGaussianActor
 from offpcc.networks.actors import LOG_STD_MAX, LOG_STD_MIN, squash
 
 POINTS = np.concatenate([np.linspace(-20, 20, 161), [-1e-3, 1e-3, -1e-6, 1e-6, 0.0]])
@@ -136,3 +136,21 @@ def test_a_gaussian_that_is_not_squashed_has_one_spread():
     z = (action - mean.detach().numpy()) / np.exp([-0.5, 0.0, 0.7])
     expected = (-0.5 * z**2 - 0.5 * np.log(2.0 * np.pi)).sum(-1) - 0.2
     np.testing.assert_allclose(actor.log_prob(summary, torch.from_numpy(action)).detach()[:, 0], expected, rtol=1e-9)
+
+
+def test_the_one_step_policy_of_a_flow_acts_by_its_clipped_output():
+    actor, h = FlowActor(3, 2, (16,)), torch.randn(50, 1, 3)
+    noise = 20.0 * torch.randn(50, 1, 2)
+    free = actor.net(torch.cat([h, noise], -1)).detach().numpy()
+    assert 0.1 < (np.abs(free) > 1.0).mean() < 0.9
+    np.testing.assert_allclose(actor.choose(h, noise).detach(), free.clip(-1.0, 1.0), atol=1e-6)
+    mode = actor.net(torch.cat([h, torch.zeros(50, 1, 2)], -1)).clamp(-1.0, 1.0)
+    torch.testing.assert_close(actor.choose(h, None), mode)
+    mirror = actor.mirror()
+    np.testing.assert_allclose(mirror(h[:, 0].numpy(), noise[:, 0].numpy()), free[:, 0].clip(-1.0, 1.0), atol=1e-5)
+    np.testing.assert_allclose(mirror(h[:, 0].numpy(), None), mode[:, 0].detach(), atol=1e-5)
+
+
+def test_a_log_standard_deviation_has_no_weight_decay():
+    parameters = dict(GaussianActor(3, 2, (8,), (-5.0, 2.0)).named_parameters())
+    assert [name for name, one in parameters.items() if getattr(one, "no_decay", False)] == ["log_std"]

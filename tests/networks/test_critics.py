@@ -7,7 +7,8 @@ from torch import nn
 
 from offpcc.networks import Critics
 from offpcc.networks import critics as module
-from offpcc.networks.layers import EnsembleLayerNorm, EnsembleLinear, mlp
+from offpcc.networks.critics import DiscreteCritics
+from offpcc.networks.layers import Dropout, EnsembleLayerNorm, EnsembleLinear, mlp
 
 
 def taken_apart(critics):
@@ -95,6 +96,32 @@ def test_several_actions_of_a_step_are_each_valued_at_its_summary(own_summaries)
     assert q.shape == (2, 3, 5, 7, 1)
     for i in range(7):
         torch.testing.assert_close(q[..., i, :], critics(summary, actions[:, :, i]))
+
+
+@pytest.mark.parametrize("num_summaries", [1, 4])
+def test_some_members_have_the_values_that_they_have_among_all(num_summaries):
+    members, h = torch.tensor([3, 1]), torch.randn(num_summaries, 5, 3, 4, dtype=torch.float64)
+    critics, action = made(4), torch.randn(5, 3, 2, dtype=torch.float64)
+    torch.testing.assert_close(critics(h, action, members), critics(h, action)[members])
+    of_choices = DiscreteCritics(4, 4, 3, (7,), num_quantiles=2).double()
+    assert torch.equal(of_choices(h, members), of_choices.quantiles(h).mean(-1)[members])
+
+
+def test_q_of_a_dueling_network_is_the_value_and_what_an_action_is_above_the_mean():
+    critics, h = DiscreteCritics(1, 4, 3, (7,), num_quantiles=2, dueling=True), torch.randn(1, 5, 1, 4)
+    advantage, value = critics.nets[0](h[0]).view(5, 1, 3, 2), critics.values[0](h[0]).view(5, 1, 1, 2)
+    expected = value + advantage - advantage.sum(2, keepdim=True) / 3
+    torch.testing.assert_close(critics.quantiles(h)[0], expected)
+    torch.testing.assert_close(critics(h)[0], expected.mean(-1))
+
+
+def test_dropout_keeps_the_mean_and_only_acts_in_learning():
+    layer, x = Dropout(0.25), torch.ones(20_000)
+    y = layer(x)
+    assert set(y.tolist()) == {0.0, np.float32(1.0 / 0.75)} and (y == 0.0).float().mean() == pytest.approx(
+        0.25, abs=0.02
+    )
+    assert layer.eval()(x) is x
 
 
 def test_members_begin_apart_and_as_a_linear_layer_would():
