@@ -48,6 +48,16 @@ def buffers(module):
     return [buffer.clone() for buffer in module.buffers()]
 
 
+@pytest.mark.parametrize("clips", [False, True])
+def test_clipped_rewards_are_signs_also_where_memories_read_them(clips):
+    agent = SAC(*BOXES, hidden_dims=(8,), clip_rewards=clips)
+    given = batch()._replace(first_reward=torch.linspace(-2.0, 2.0, 8).unsqueeze(1))
+    found = agent.prepare(given, learns=False)
+    for name in ("rewards", "first_reward"):
+        value = getattr(given, name)
+        assert torch.equal(getattr(found, name), value.sign() if clips else value)
+
+
 @pytest.mark.parametrize("where", ["encoder", "shared_encoder"])
 @pytest.mark.parametrize("cls", [SAC, TD3, CQL])
 def test_targets_copy_the_statistics_of_batch_norm_and_have_no_dropout(cls, where):

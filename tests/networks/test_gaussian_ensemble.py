@@ -32,12 +32,13 @@ def test_the_log_variance_stays_within_its_bounds():
 def test_members_are_chosen_by_their_weights(layer_norm):
     net = GaussianEnsemble(4, 3, 2, (8, 8), layer_norm=layer_norm, num_logits=1)
     with torch.no_grad():  # as learning would move the bounds
-        net.low.uniform_(-2.0, -1.0)
-        net.high.uniform_(0.0, 1.0)
+        net.low.copy_(10.0 * torch.arange(4.0).view(4, 1, 1))
+        net.high.copy_(net.low + 8.0)
     x = torch.randn(4, 6, 3)
     whole, part = net(x), net(x[[2, 0]], torch.tensor([2, 0]))
     for one, other in zip(whole, part, strict=True):
         torch.testing.assert_close(one[[2, 0]], other)
+    assert ((net.low <= whole.log_variance) & (whole.log_variance <= net.high + 1e-3)).all()
 
 
 def test_many_rows_give_the_predictions_and_gradients_of_few():
