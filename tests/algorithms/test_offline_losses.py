@@ -1,5 +1,6 @@
 """Every loss of the offline algorithms and its gradients against the papers' equations, and the traps inside them."""
 
+import functools
 import math
 from types import SimpleNamespace
 
@@ -648,11 +649,16 @@ def test_the_multiplier_is_bounded_fixed_without_threshold_and_moved_by_its_loss
     agent.critic_loss(agent.summarize(batch), batch)[0].backward()
     assert agent.multiplier.log_alpha.grad is None
     assert all(parameter.grad is None for parameter in agent.actor.parameters())
+    with torch.no_grad():
+        agent.multiplier.log_alpha.fill_(20.0)
+    agent.update_critics(agent.summarize(batch), batch)
+    assert agent.multiplier.log_alpha.item() == pytest.approx(math.log(1e6))
 
 
-def test_the_maximal_backup_is_each_critics_own_and_then_the_least():
+@pytest.mark.parametrize("backup_entropy", [False, True])  # without effect
+def test_the_maximal_backup_is_each_critics_own_and_then_the_least(backup_entropy):
     """As the authors' code: max over next actions first; of critics that disagree, both orders differ."""
-    agent = build(CQL, max_q_backup=True, num_samples=6)
+    agent = build(CQL, max_q_backup=True, num_samples=6, backup_entropy=backup_entropy)
     _, batch = data("memoryless", 1)
     h = agent.summarize(agent.prepare(batch))
     agent.target_critics = lambda summary, actions: torch.stack([actions[..., :1], -actions[..., :1]])
@@ -764,6 +770,26 @@ def test_both_networks_of_fqls_policy_have_the_actors_hidden_layers():
     agent = FQL(*SPACES, hidden_dims=(6,), actor_layer_norm=True, actor_dropout=0.1)
     for net in (agent.actor.net, agent.actor.velocity_net):
         assert [type(layer).__name__ for layer in net] == ["Linear", "LayerNorm", "ReLU", "Dropout", "Linear"]
+
+
+def test_fqls_critics_value_actions_in_the_box_alone(monkeypatch):
+    agent, seen = build(FQL), []
+    with torch.no_grad():
+        for parameter in agent.actor.net[-1].parameters():
+            parameter *= 20.0
+
+    def record(values, h, action):
+        seen.append(action.abs().max().item())
+        return values(h, action)
+
+    for name in ("target_values", "policy_value"):
+        monkeypatch.setattr(agent, name, functools.partial(record, getattr(agent, name)))
+    _, batch = data("memoryless", 1)
+    batch = agent.prepare(batch)
+    h = agent.summarize(batch)
+    agent.critic_loss(h, batch)
+    agent.actor_loss(h, batch)
+    assert seen == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("normalizes", [True, False])
