@@ -279,22 +279,41 @@ def test_the_termination_rule_of_a_changed_environment_is_learned(binding, is_kn
     assert offpcc.build("Hopper-v5", "mbpo", algorithm={"hidden_dims": (8,)}).imagination.model.rule is not None
 
 
-def test_imagined_actions_are_not_imitated():
+def half_imagined():
+    """A COMBO agent, and a batch whose first four of eight rows are imagined."""
     combo = COMBO(Box(-1, 1, (2,), np.float32), Box(-1, 1, (1,), np.float32), hidden_dims=(8,), bc_steps=10, seed=0)
     draw = np.random.default_rng(0)
     buffer = ReplayBuffer(combo.observation_space, combo.action_space, batch_size=8)
     for _ in range(20):
         seen = draw.uniform(-1, 1, (2, 2)).astype(np.float32)
         buffer.push(seen[0], draw.uniform(-1, 1, 1).astype(np.float32), 0.0, seen[1], False, False)
-    batch = buffer.sample()
-    is_imagined = (torch.arange(8) < 4).float().view(8, 1, 1)
+    return combo, buffer.sample()._replace(imagined=(torch.arange(8) < 4).float().view(8, 1, 1))
+
+
+def test_imagined_actions_are_not_imitated():
+    combo, batch = half_imagined()
     losses = []
     for other in (0.0, 0.9):
-        actions = torch.where(is_imagined > 0, other, batch.actions)
-        own = combo.prepare(batch._replace(actions=actions, imagined=is_imagined.expand_as(batch.loss_mask)))
+        own = combo.prepare(batch._replace(actions=torch.where(batch.imagined > 0, other, batch.actions)))
         combo.noise.load_state_dict(Noise(0, combo.device).state_dict())
         losses.append(combo.actor_loss(combo.summarize(own), own)[0].item())
     assert losses[0] == losses[1]
+
+
+def test_combo_lowers_q_at_all_rows_and_raises_it_at_recorded_ones():
+    """Equation 2, where the policy's actions are at recorded observations, too."""
+    combo, batch = half_imagined()
+    batch = combo.prepare(batch)
+    h, state = combo.summarize(batch), combo.noise.state_dict()
+    y = combo.target(h, batch)
+    q, soft = (part.detach().double().numpy()[..., 0, 0] for part in combo.q_and_soft_maximum(h, batch))
+    gap = soft.mean(1) - q[:, 4:].mean(1)  # of each critic
+    expected = ((q - y.double().numpy()[:, 0, 0]) ** 2).mean(1).sum() + combo.conservative_weight * gap.sum()
+    combo.noise.load_state_dict(state)
+    loss, stats = combo.critic_loss(h, batch)
+    assert loss.item() == pytest.approx(expected, rel=1e-5) and stats["gap"].item() == pytest.approx(
+        gap.mean(), rel=1e-5
+    )
 
 
 def test_rounds_are_of_one_model_unless_a_run_trains_it():
