@@ -31,6 +31,7 @@ from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.bcq import VariationalAutoencoder
 from offpcc.algorithms.components import LagrangeMultiplier
 from offpcc.core import Batch, Step
+from offpcc.networks import Inputs, Recurrent
 from offpcc.utils.errors import UserError
 
 DOUBLE = {"dtype": torch.float64}
@@ -900,6 +901,18 @@ def test_bcq_acts_by_the_sample_that_the_first_critic_likes_best(deterministic):
     samples = agent.perturbed(agent.actor, h, agent.vae.decode(h, latents))
     assert chosen.shape == (4, 1, ACTION_DIM)
     assert_same(chosen[..., 0], samples[..., 0].amax(-1))
+
+
+def test_bcq_with_memory_acts_by_a_sample_at_the_actors_summary():
+    agent = BCQ(*SPACES, hidden_dims=(8,), vae_hidden_dims=(8,), num_acting_samples=5, encoder=Recurrent, seed=1)
+    seen = torch.randn(1, 1, *SPACES[0].shape)
+    inputs = Inputs(seen, torch.zeros(1, 1, *SPACES[1].shape), torch.zeros(1, 1, 1))
+    with torch.no_grad():
+        pi = agent.actor_encoder(inputs)[0]
+        samples = agent.perturbed(agent.actor, pi, agent.vae.decode(pi, agent.vae.latents.view(1, 1, 5, -1)))
+    nothing = np.zeros((1, *SPACES[1].shape), np.float32), np.zeros((1, 1), np.float32), np.ones(1)
+    action, _ = agent.act(Step(seen[0].numpy(), *nothing), deterministic=True)
+    assert (samples[0, 0] - torch.from_numpy(action)).abs().amax(-1).min() < 1e-6
 
 
 def test_several_latents_of_a_step_are_each_decoded_at_its_summary():

@@ -9,7 +9,7 @@ import torch
 from gymnasium.spaces import Box
 
 import offpcc
-from offpcc.algorithms import COMBO, MBPO, MOPO, AleatoricPenalty
+from offpcc.algorithms import ALGORITHMS, COMBO, MBPO, MOPO, AleatoricPenalty
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.data import Dataset, PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.imagined import ImaginedBuffer
@@ -314,6 +314,24 @@ def test_combo_lowers_q_at_all_rows_and_raises_it_at_recorded_ones():
     assert loss.item() == pytest.approx(expected, rel=1e-5) and stats["gap"].item() == pytest.approx(
         gap.mean(), rel=1e-5
     )
+
+
+@pytest.mark.parametrize(
+    "algo, expected",
+    [
+        ("mopo", {"length": 5, "uncertainty": "deviation", "penalty": 1.0}),
+        ("morel", {"length": 10, "uncertainty": "epistemic", "threshold": "max * 1", "ends": "terminal"}),
+        ("combo", {"length": 5, "real_share": 0.5, "penalty": None, "threshold": None}),
+        ("neubay", {"length": 64, "uncertainty": "disagreement", "ends": "truncated", "one_member": True}),
+        ("aleatoric_penalty", {"uncertainty": "aleatoric", "penalty": "range * 0.5", "mean_reward": True}),
+        ("epistemic_penalty", {"uncertainty": "epistemic", "penalty": "range * 0.5", "mean_reward": True}),
+        ("aleatoric_partitioning", {"uncertainty": "aleatoric", "threshold": "quantile 0.99", "ends": "terminal"}),
+        ("epistemic_partitioning", {"uncertainty": "epistemic", "threshold": "quantile 0.99", "ends": "terminal"}),
+    ],
+)
+def test_the_rollouts_of_an_algorithm_are_those_of_its_page(algo, expected):
+    options = imagination_options(ALGORITHMS[algo], algo, "swings")
+    assert {name: getattr(options, name) for name in expected} == expected
 
 
 def test_rounds_are_of_one_model_unless_a_run_trains_it():
