@@ -22,7 +22,8 @@ MODES = 0.92  # of 16 actions: a normal and a uniform spread have less than 0.8
 TWO_GROUPS = 0.9  # of many returns: 0.64 for a normal and 0.75 for a uniform spread
 FEWEST_IN_GROUP = 0.05  # part of the episodes; fewer are outliers
 FEWEST_EPISODES = 10  # with fewer, the spread of returns says little
-EQUAL_RETURNS = 0.1
+EQUAL_RETURNS = 0.1  # spread, below which returns form no groups
+SIMILAR_RETURNS = 0.2  # spread, below which imitation comes first; one good agent's had 0.13
 MOST_OF_MEDIAN = 10.0  # a median near 0 tells nothing
 SPARSE = 0.95
 
@@ -197,13 +198,13 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
             "actions are spread nearly as uniform ones, so imitation gains little, and values of most actions can be "
             "learned"
         )
-    if found.return_spread is not None and found.return_spread < EQUAL_RETURNS:
-        return "bc", "the episodes are equally good, so imitation is hard to beat; then try td3_bc"
     if found.good_share is not None:
         return "td3_bc", (
             f"two groups of episodes differ in their returns; compare it with bc on the better group, by "
             f"dataset.best_fraction={found.good_share:.2g}"
         )
+    if found.return_spread is not None and found.return_spread < SIMILAR_RETURNS:
+        return "bc", "the episodes are equally good, so imitation is hard to beat; then try td3_bc"
     known = "quality is mixed" if found.return_spread is not None else "too little is known to say more"
     return "rebrac", f"{known}, and it stays near the recorded actions while it improves on them"
 

@@ -86,6 +86,7 @@ def advice(data, **options):
 CASES = {
     "one good agent": ({}, (control,), "bc: the episodes are equally good"),
     "one good agent, without velocity": ({"columns": (0,)}, (control,), "rbc: the episodes are equally good"),
+    "one agent, by luck better or worse": ({}, skills(np.linspace(0.8, 1.2, 20)), "bc: the episodes are equally good"),
     "at random": ({}, (uniform,), "cql: actions are spread nearly as uniform ones"),
     "at random, without velocity": ({"columns": (0,)}, (uniform,), "rcql: actions are spread nearly"),
     "two modes": ({}, (either_way,), "fql: actions at similar observations form separate groups"),
