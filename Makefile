@@ -297,17 +297,18 @@ D3RLPY_DATA := $(basename $(HOPPER_MEDIUM))+hopper-mujoco-v0 halfcheetah-opolo-m
 D3RLPY_OURS := $(foreach data,$(D3RLPY_DATA),$(addprefix five+$(data)+,$(FIVE))) \
   $(foreach data,$(HOPPER_EXPERT) $(DATA)/hopper_medium.hdf5,five+$(basename $(data))+hopper-mujoco-v0+cql)
 D3RLPY_THEIRS := $(D3RLPY_OURS:five+%=d3rlpy+%)
+D3RLPY_ALONE := five+walker2d-opolo-medium+Walker2d-v4+rebrac
 D3RLPY_OPTIONS = --env $(word 3,$(subst +, ,$@)) --algo $(lastword $(subst +, ,$@)) \
   --dataset $(if $(findstring opolo,$@),$(OFFPCC_DATASETS)/)$(word 2,$(subst +, ,$@)).hdf5 --run_id 1 2 3 \
   --config configs/evidence/offline/beside_d3rlpy$(if $(filter %+cql,$@),_cql)$(if $(findstring expert,$@)$(findstring /hopper_medium,$@),_hopper).gin \
   --results results/evidence/d3rlpy
 
-evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_THEIRS)
+evidence-d3rlpy: $(D3RLPY_OURS) $(D3RLPY_ALONE) $(D3RLPY_THEIRS)
 
 $(filter-out %_expert+hopper-mujoco-v0+cql %/hopper_medium+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(HOPPER_MEDIUM)
 $(filter %/hopper_medium+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(DATA)/hopper_medium.hdf5
 $(filter %_expert+hopper-mujoco-v0+cql,$(D3RLPY_OURS) $(D3RLPY_THEIRS)): $(HOPPER_EXPERT)
-$(D3RLPY_OURS): $(VENV)/installed
+$(D3RLPY_OURS) $(D3RLPY_ALONE): $(VENV)/installed
 	$(RUN) offpcc/launch.py $(D3RLPY_OPTIONS) --threads 1 --no_video --resume
 
 $(D3RLPY_THEIRS): $(BENCH_VENV)/installed
