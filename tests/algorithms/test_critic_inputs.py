@@ -169,6 +169,17 @@ def test_states_and_observations_are_normalised_apart():
     assert set(actor["weights"]["normalization"]) == {"mean", "variance", "count"}
 
 
+def test_statistics_of_states_are_those_of_counted_steps():
+    case = next(case for case in CASES if case.name == "rsac")
+    agent, batch = build_case(case, normalize_observations=True), with_states(case)
+    counted = agent.unpack(batch).states[:, :-1][batch.loss_mask[..., 0] > 0]
+    prepared = agent.prepare(batch)
+    torch.testing.assert_close(agent.state_normalization.mean, counted.mean(0))
+    torch.testing.assert_close(agent.state_normalization.variance, counted.var(0, correction=0))
+    assert 0 < len(counted) == agent.state_normalization.count < batch.loss_mask.numel()
+    assert not prepared.states[batch.valid[..., 0] == 0].any()
+
+
 def test_an_image_has_a_state_beside_it_that_may_be_normalised_alone():
     case = next(case for case in CASES if case.name == "csac")
     agent = build_case(case, normalize_observations=True)

@@ -224,7 +224,9 @@ CASES = [
 def test_losses_and_gradients_are_the_papers(cls, reference, options, kind):
     agent = build(cls, kind, **options)
     if hasattr(agent, "levels"):
-        agent.levels = (torch.arange(agent.num_quantiles, dtype=torch.float64) + 0.5) / agent.num_quantiles
+        levels = (torch.arange(agent.num_quantiles, dtype=torch.float64) + 0.5) / agent.num_quantiles
+        assert torch.equal(agent.levels, levels.float())
+        agent.levels = levels
     rows, batch = data(kind, agent.n_step, discrete=True)
     references = reference(agent, rows)
     assert_same_losses(agent, batch, references)

@@ -44,6 +44,9 @@ def agent(algo="cdqn", **arguments):
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (3.0, -0.5), (1e-3, 1.0)])
 def test_targets_are_those_of_the_windows(scale, shift):
     batch, lengths = windows()
+    columns = torch.rand(4, ROWS, STEPS, 1)
+    names = "next_actions", "has_next_action", "returns_to_go", "discounts_to_go"
+    batch = batch._replace(**dict(zip(names, columns, strict=True)), states=torch.rand(ROWS, STEPS + 1, 2))
     ours, whole = agent(reward_scale=scale, reward_shift=shift), batch.without_padding()
     values = torch.randn(ROWS, STEPS, 1, generator=torch.Generator().manual_seed(1))
     expected = ours.td_target(whole, values)[:, 0]
@@ -55,6 +58,10 @@ def test_targets_are_those_of_the_windows(scale, shift):
     assert torch.equal(folded.observations[:, 0], batch.observations[:, 0])
     assert torch.equal(folded.observations[:, 1], batch.observations[rows, last])
     assert torch.equal(folded.actions, batch.actions[:, :1]) and folded.valid.all()
+    assert torch.equal(folded.states, batch.states[rows.unsqueeze(1), torch.stack([0 * last, last], 1)])
+    for name, given in zip(names, columns, strict=True):  # the next action is that after the last step
+        step = last - 1 if "next" in name else 0
+        assert torch.equal(getattr(folded, name)[:, 0], given[rows, step])
 
 
 @pytest.mark.parametrize("double", [False, True])

@@ -8,7 +8,7 @@ from test_losses import drawn
 from test_losses import reference as online_reference
 from test_offline_losses import COMMON, REFERENCES, Draws
 
-from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, SAC, TD3
+from offpcc.algorithms import ALGORITHMS, BC, BCQ, CQL, QRDQN, SAC, TD3, TQC
 from offpcc.algorithms.variants import TABLE
 from offpcc.training.metrics import AverageStats
 
@@ -76,6 +76,7 @@ def test_weights_multiply_the_squared_errors_of_their_row(name):
     np.testing.assert_allclose(loss(batch.weights)[0] - rest, expected, rtol=1e-9)
     np.testing.assert_allclose(loss(ones)[0], loss(None)[0], rtol=1e-12)
     assert loss(None)[1].keys() == loss(ones)[1].keys() - {"td_error"}
+    assert min(rows) > 0.0
     td_error, mask = loss(batch.weights)[1]["td_error"], batch.loss_mask
     assert td_error.shape == mask.shape and not td_error.requires_grad and (td_error[mask == 0] == 0).all()
     assert torch.isfinite(td_error).all() and (td_error[mask > 0] > 0).all()
@@ -109,6 +110,31 @@ def test_the_weighted_loss_and_the_errors_are_the_papers(name, num_critics):
     np.testing.assert_allclose(loss.item(), expected, rtol=1e-9)
     if num_critics == 1:
         np.testing.assert_allclose(stats["td_error"].square().sum((1, 2)), squares, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cls", [SAC, TQC, QRDQN])
+def test_errors_are_those_of_means_over_quantiles_averaged_over_critics(cls, monkeypatch):
+    agent = build(cls, "recurrent", **{SAC: {"num_critics": 3}, TQC: {"num_critics": 3}}.get(cls, {}))
+    batch = weighted(agent.prepare(data("recurrent", 1, discrete=cls is QRDQN)[1]))
+    draw, steps = torch.Generator().manual_seed(0), batch.rewards.shape[:2]
+    num = 1 if cls is SAC else agent.num_quantiles
+    q, y = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in ((3, *steps, num), (*steps, num)))
+
+    def loss(weights):
+        given = batch._replace(weights=weights)
+        if cls is QRDQN:
+            return agent.quantile_loss(q[0].unsqueeze(-2).expand(-1, -1, agent.action_dim, -1), None, given)
+        return agent.td_loss(given, q, y) if cls is SAC else agent.quantile_loss(given, q, y)
+
+    monkeypatch.setattr(agent, "target", lambda h, batch: y)
+    total, stats = loss(batch.weights)
+    asked = q[:1] if cls is QRDQN else q
+    expected = np.abs(asked.numpy().mean(-1) - y.numpy().mean(-1)).mean(0)[..., None] * batch.loss_mask.numpy()
+    np.testing.assert_allclose(stats["td_error"], expected, rtol=1e-9)
+    assert (expected == 0.0).any()
+    np.testing.assert_allclose(stats["q"], asked.mean(-1)[:, batch.loss_mask[..., 0] > 0].mean(), rtol=1e-9)
+    alone = [loss(one.view(-1, 1, 1))[0] for one in torch.eye(len(y), dtype=torch.float64)]
+    np.testing.assert_allclose(total, sum(w * one for w, one in zip(batch.weights.flatten(), alone, strict=True)))
 
 
 @pytest.mark.parametrize("fused", [None, False])

@@ -149,6 +149,7 @@ def test_a_padded_batch_is_not_complete():
     """Else `Batch.mean` would count the padding."""
     short, long = (mixed(lengths=(3,)).sample() for _ in range(2))
     assert concat_batches([short, long]).complete
+    assert not concat_batches([short, long._replace(complete=False)]).complete  # it may have padding of its own
     longer = long._replace(**{
         name: torch.cat([getattr(long, name)] * 2, 1) for name in ("actions", "rewards", "terminations", "loss_mask")
     }, observations=long.observations[:, [0, 0, 1]], valid=long.valid[:, [0, 0, 1]])  # fmt: skip
