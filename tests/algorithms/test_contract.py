@@ -390,6 +390,40 @@ def test_targets_rest_during_the_losses_and_then_follow(case, monkeypatch):
             torch.testing.assert_close(after[key], 0.9 * value + 0.1 * source, rtol=1e-6, atol=1e-7)
 
 
+IN_TURN = {  # the steps of an update; each loss is computed right before its step
+    **dict.fromkeys(("bc", "dbc"), ("actor",)),
+    **dict.fromkeys(("dqn", "qrdqn", "r2d2", "dbcq", "dcql"), ("critic", "targets")),
+    "iql": ("value", "actor", "critic", "targets"),
+    "bcq": ("vae", "critic", "actor", "targets"),
+}
+
+
+@every_name
+def test_each_loss_is_computed_right_before_its_step(case, monkeypatch):
+    agent, made = case.build(**{"policy_delay": 1} if issubclass(case.cls, TD3) else {}), []
+
+    def watch(owner, method, name):
+        act = getattr(owner, method)
+        monkeypatch.setattr(owner, method, lambda *args, **kwargs: (made.append(name), act(*args, **kwargs))[1])
+
+    for name, part in vars(agent).copy().items():
+        if isinstance(part, Optimizer):
+            watch(part, "minimize", name.removesuffix("_optimizer"))
+    for name in ("critic", "actor", "value", "vae"):
+        if hasattr(agent, f"{name}_loss"):
+            watch(agent, f"{name}_loss", f"loss of {name}")
+    watch(agent, "update_targets", "targets")
+    agent.update_networks(case.batch())
+    steps = IN_TURN.get(case.plain, ("critic", "actor", "targets"))
+    temperature = ("actor", "alpha") if isinstance(agent, SAC | DiscreteSAC) else ("actor",)
+    critic = ("critic", "multiplier") if isinstance(agent, CQL) else ("critic",)
+    expected = []
+    for step in steps:
+        expected += [] if step == "targets" else [f"loss of {step}"]
+        expected += {"actor": temperature, "critic": critic}.get(step, (step,))
+    assert made == expected
+
+
 OWNED = {  # which modules each loss trains
     "bc": {"actor": {"shared_encoder", "actor_encoder", "actor"}},
     "others": {"critic": {"shared_encoder", "critic_encoders", "critics"}, "actor": {"actor_encoder", "actor"}},

@@ -287,6 +287,8 @@ def test_a_policy_is_sampled_by_its_probabilities():
         probs = torch.softmax(agent.actor(torch.from_numpy(given.observation)), -1)[0].numpy()
     assert probs.min() < 0.2 and probs.max() < 0.9
     np.testing.assert_allclose(agent.act(many)[0].mean(0), probs, atol=0.015)
+    agent.noise_scale = 2.0
+    np.testing.assert_allclose(agent.act(many)[0].mean(0), probs**0.5 / (probs**0.5).sum(), atol=0.015)
 
 
 def test_epsilon_falls_with_the_steps_and_an_actors_file_keeps_it(tmp_path):
@@ -307,6 +309,27 @@ def test_epsilon_falls_with_the_steps_and_an_actors_file_keeps_it(tmp_path):
     other.load_state_dict(agent.state_dict())
     assert other.epsilon.taken == agent.epsilon.taken
     assert agent_of(DiscreteCQL).epsilon() == 0.05
+    agent.count_steps(10_000)
+    other.epsilon.taken, other.epsilon.is_offline = 0, True
+    learned, told = agent_of(DQN, final_epsilon=0.2), agent_of(DQN, final_epsilon=0.2, initial_epsilon=0.7)
+    for one in (learned, told):
+        one.explore_as_trained()
+    assert [one.epsilon() for one in (agent, other, learned, told)] == pytest.approx([0.2, 0.2, 0.2, 0.7])
+
+
+def test_all_tests_draw_the_same_random_actions():
+    """A new episode of some environments does not begin the draws anew, and no Q is so large that it decides."""
+    agent = agent_of(DQN, test_epsilon=1.0)
+    begins = step(6, agent)
+    goes_on, some = (begins._replace(is_first=np.arange(6) < number) for number in (0, 2))
+    one, other = (
+        [agent.act(given, deterministic=True)[0] for given in (begins, goes_on, some, goes_on)] for _ in range(2)
+    )
+    np.testing.assert_array_equal(one, other)
+    assert not any((later == one[0]).all() for later in one[1:])
+    with torch.no_grad():
+        [*agent.critics.parameters()][-1].copy_(torch.tensor([0.0, 1e9, 0.0, -1e9]))
+    np.testing.assert_array_equal(agent.act(begins, deterministic=True)[0], one[0])
 
 
 def test_a_ladder_gives_each_environment_its_own_share_of_random_actions():
@@ -320,6 +343,8 @@ def test_a_ladder_gives_each_environment_its_own_share_of_random_actions():
     best = agent.act(given, deterministic=True)[0]
     others = np.mean([1.0 - (agent.act(given)[0] * best).sum(-1) for _ in range(3_000)], 0)
     np.testing.assert_allclose(others, 0.75 * shares, atol=0.03)
+    agent.fix_epsilon(0.3)
+    assert agent.epsilons(3).tolist() == [0.3] * 3
 
 
 def test_bcq_never_chooses_an_unlikely_action():

@@ -112,14 +112,16 @@ def test_targets_are_copied_in_each_third_update(cls, options):
             assert all(map(equal, made_of(resumed), (critics, targets)))
 
 
-def test_targets_that_wait_for_the_actor_wait_for_both():
-    agent, moved = TD3(*BOXES, hidden_dims=(8,), target_update_interval=3, policy_delay=2), []
+@pytest.mark.parametrize(("cls", "expected"), [(TD3, [6, 12]), (SAC, [3, 6, 9, 12])])
+def test_targets_that_wait_for_the_actor_wait_for_both(cls, expected):
+    """Those of SAC do not wait for it."""
+    agent, moved = cls(*BOXES, hidden_dims=(8,), target_update_interval=3, policy_delay=2), []
     for number in range(1, 13):
         _, before = made_of(agent)
         agent.update_networks(batch(number))
         _, targets = made_of(agent)
         moved += [] if equal(targets, before) else [number]
-    assert moved == [6, 12]
+    assert moved == expected
 
 
 def test_it_is_what_pytorchs_average_does():

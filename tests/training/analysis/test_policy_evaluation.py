@@ -156,7 +156,7 @@ def transitions(terminations):
         terminations=column,
         valid=torch.ones(size, 2, 1),
         loss_mask=torch.ones(size, 1, 1),
-        first_action=torch.zeros(size, 2),
+        first_action=torch.rand(size, 2),
         first_reward=torch.zeros(size, 1),
         complete=True,
     )
@@ -182,8 +182,20 @@ def test_a_target_is_the_reward_and_the_discounted_value_of_the_policys_action()
         q = 10.0 * one.target_critics(batch.observations[None, :, 1:], of_policy)[0]
     prepared = one.prepare(batch)
     torch.testing.assert_close(prepared.actions, recorded)
+    torch.testing.assert_close(prepared.first_action, batch.first_action[:, :1])
     y = one.target(one.summarize(prepared), prepared)
     torch.testing.assert_close(y, -2.0 + 0.9 * torch.tensor([1.0, 0.0]).view(2, 1, 1) * q)
+
+
+def test_initial_values_are_means_of_target_critics_in_units_of_the_rewards():
+    one = learner(reward_range=(-3.0, -1.0), has_terminations=True, num_critics=3, reward_scale=0.5)
+    assert one.bounds == pytest.approx((-15.0, 0.0))
+    with torch.no_grad():
+        for parameter in one.critics.parameters():
+            parameter.mul_(2.0)
+    observations, actions = torch.rand(4, 2), torch.rand(4, 1)
+    q = one.target_critics(observations.view(1, 4, 1, 2), actions.view(4, 1, 1))
+    torch.testing.assert_close(one.initial_values(observations, actions), 20.0 * q.mean(0).flatten())
 
 
 @pytest.mark.parametrize("subset", [None, 1])
