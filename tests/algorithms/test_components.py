@@ -327,6 +327,7 @@ def test_the_scale_alone_keeps_a_dimension_whose_mean_is_large():
     x = np.array([[1.15, -99.0, 7.0], [1.25, -101.0, 7.0]], np.float32)
     for scaled in (normalization(torch.from_numpy(x)), normalization.mirror()(x)):
         np.testing.assert_allclose(scaled[1] - scaled[0], [0.1 / 0.051, -2.0 / 1.001, 0.0], rtol=1e-4)
+        np.testing.assert_allclose(scaled[:, 1], [1 / 1.001 - 10.0, -1 / 1.001 - 10.0], rtol=1e-4)  # the mean's limit
         np.testing.assert_allclose(scaled[:, 2], 0.0, atol=1e-6)  # it never changes
 
 

@@ -56,6 +56,8 @@ def test_moduli_and_phases_start_in_their_ring():
     moduli, phases = factor(layer).abs(), factor(layer).angle()
     assert moduli.min() >= 0.6 - 1e-5 and moduli.max() <= 0.8 + 1e-5 and moduli.std() > 0.03
     assert phases.min() >= 0.0 and phases.max() <= 1.0 and phases.std() > 0.2
+    assert phases.mean() == pytest.approx(0.5, abs=0.1)
+    assert layer.C.weight.std().item() == pytest.approx(300**-0.5, rel=0.1)  # the authors': 1 / sqrt(N) of each part
 
 
 def test_a_state_has_the_size_of_its_input():

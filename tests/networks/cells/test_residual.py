@@ -183,6 +183,15 @@ def test_the_mirror_gives_what_the_network_gives(build, depth, dtype):
 
 
 @every_cell
+def test_the_step_of_an_export_is_that_of_acting(build, monkeypatch):
+    cell = made(build, dtype=torch.float64)
+    x, state = (torch.randn(4, *shape, dtype=torch.float64) for shape in ((1, 3), cell.state_shape))
+    expected = cell(x, state)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    torch.testing.assert_close(cell(x, state), expected)
+
+
+@every_cell
 def test_there_is_no_mirror_of_what_is_watched(build):
     cell = made(build)
     assert mirror_of(cell) is not None
