@@ -128,6 +128,9 @@ def test_dropout_is_for_updates_and_acting_has_none(name):
     np.testing.assert_array_equal(*(act_along(agent, case) for _ in range(2)))
     agent.prepare(case.batch(), learns=False)
     assert torch.equal(*(agent.actor.choose(h.pi, None) for _ in range(2)))
+    agent.prepare(case.batch())
+    step = next(case.steps(0, 1, agents=9))  # more than the NumPy mirror takes
+    np.testing.assert_array_equal(*(agent.act(step, deterministic=True)[0] for _ in range(2)))
 
 
 @pytest.mark.parametrize("kind", ["memoryless", "recurrent", "shared"])

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 import offpcc
 from offpcc.algorithms import BCQ, CQL, DDPG, FUSED_UPDATES, IQL, SAC, TD3
 from offpcc.algorithms.optim import PolyakAverage
-from offpcc.core import Batch
+from offpcc.core import Batch, Step
 from offpcc.networks import Recurrent
 from offpcc.networks.encoders import Encoder
 from offpcc.networks.layers import mlp
@@ -56,6 +56,12 @@ def test_clipped_rewards_are_signs_also_where_memories_read_them(clips):
     for name in ("rewards", "first_reward"):
         value = getattr(given, name)
         assert torch.equal(getattr(found, name), value.sign() if clips else value)
+    reads = functools.partial(MEMORY, use_previous_reward=True)
+    acting = SAC(*BOXES, hidden_dims=(8,), clip_rewards=clips, encoder=reads)
+    nothing = np.ones((1, 3), np.float32), np.zeros((1, 2), np.float32)
+    steps = [Step(*nothing, np.full((1, 1), reward, np.float32), np.ones(1, np.bool_)) for reward in (0.5, 1.0)]
+    one, other = (acting.act(step, deterministic=True)[0] for step in steps)
+    assert np.array_equal(one, other) == clips
 
 
 @pytest.mark.parametrize("where", ["encoder", "shared_encoder"])
