@@ -296,9 +296,16 @@ def test_the_table_of_algorithms_says_what_they_are(case):
         numbers = {"ddpg": 1, "sac_n": 10, "edac": 10, "rlpd": 10, "tqc": 5, "neubay": 10}
         numbers |= dict.fromkeys(("dqn", "qrdqn", "r2d2", "dbcq", "dcql"), 1)
         assert case.cls.default_num_critics == numbers.get(case.plain, 2)
-        raised = dict.fromkeys(("ddpg", "td3", "td3_bc", "bcq"), "first")
-        raised |= dict.fromkeys(("rlpd", "neubay", "tqc", "fql"), "mean") | dict.fromkeys(("awac", "crr", "dcrr", "iql"))
+        raised = {
+            **dict.fromkeys(("ddpg", "td3", "td3_bc", "bcq"), "first"),
+            **dict.fromkeys(("rlpd", "neubay", "tqc", "fql"), "mean"),
+            **dict.fromkeys(("awac", "crr", "dcrr", "iql")),
+        }
         assert case.cls.default_actor_q == raised.get(case.plain, "min")
+        assert case.cls.default_layer_norm == (case.plain in ("rlpd", "neubay", "rebrac", "fql"))
+        assert case.cls.default_target_subset == (2 if case.plain in ("rlpd", "neubay") else None)
+    if isinstance(agent, SAC):
+        assert case.cls.default_target_entropy_per_dim == (-0.5 if case.plain == "rlpd" else -1.0)
     assert (agent.normalization is not None) == (issubclass(case.cls, TD3BC) and not case.images)
     if case.cell:
         memory = agent.shared_encoder if case.shared else agent.actor_encoder

@@ -207,7 +207,7 @@ CASES = [
     (QRDQN, qrdqn_reference, {"num_quantiles": 3, "double": True, "dueling": True, **STEPS}),
     (DiscreteSAC, dsac_reference, {"alpha": 0.3}),
     (DiscreteSAC, dsac_reference, {"alpha": 0.3, "num_critics": 3, "actor_q": "mean", **STEPS}),
-    (DiscreteSAC, dsac_reference, {"alpha": 0.3, "backup_entropy": False, **STEPS}),
+    (DiscreteSAC, dsac_reference, {"alpha": 0.3, "backup_entropy": False, "actor_q": "first", **STEPS}),
     (DiscreteBC, dbc_reference, {}),
     (DiscreteCQL, qrdqn_reference, {"num_quantiles": 4, "conservative_weight": 2.0}),
     (DiscreteCQL, qrdqn_reference, {"num_quantiles": 1, **STEPS}),

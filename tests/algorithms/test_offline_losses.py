@@ -26,7 +26,7 @@ from references import (
 )
 from torch.distributions import Normal, kl_divergence
 
-from offpcc.algorithms import AWAC, BC, BCQ, COMBO, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, ReBRAC
+from offpcc.algorithms import AWAC, BC, BCQ, COMBO, CQL, CRR, EDAC, FQL, IQL, TD3BC, CalQL, DiscreteCRR, ReBRAC
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.bcq import VariationalAutoencoder
 from offpcc.algorithms.components import LagrangeMultiplier
@@ -772,6 +772,17 @@ def test_both_networks_of_fqls_policy_have_the_actors_hidden_layers():
     agent = FQL(*SPACES, hidden_dims=(6,), actor_layer_norm=True, actor_dropout=0.1)
     for net in (agent.actor.net, agent.actor.velocity_net):
         assert [type(layer).__name__ for layer in net] == ["Linear", "LayerNorm", "ReLU", "Dropout", "Linear"]
+
+
+@pytest.mark.parametrize("cls", [CRR, DiscreteCRR])
+def test_binary_weights_are_those_of_better_actions_alone(cls):
+    weights = build(cls, weight_type="binary").weight(torch.tensor([-1e-9, 0.0, 1e-9]))
+    assert weights.tolist() == [0.0, 0.0, 1.0]
+
+
+def test_crr_has_more_samples_and_smaller_weights_than_awac():
+    found = [(agent.num_samples, agent.max_advantage_weight) for agent in map(build, (AWAC, CRR))]
+    assert found == [(1, 100.0), (4, 20.0)]
 
 
 def test_fqls_critics_value_actions_in_the_box_alone(monkeypatch):
