@@ -400,15 +400,20 @@ def test_columns_that_are_constant_in_data_become_zero(shifts):
 
 
 def test_weight_decay_spares_what_says_so():
-    """AdamW of the others, Adam of these, with one learning rate; a copy of the optimizer knows them, too."""
+    """AdamW of the others, Adam of these, with one learning rate; a copy of the optimizer knows them, too.
+
+    Also where the loss does not reach a parameter.
+    """
     torch.manual_seed(0)
     ours, theirs = ([nn.Parameter(torch.ones(3) * n) for n in (1, 2, 3)] for _ in range(2))
     ours[1].no_decay = True
-    optimizer = copy.deepcopy(Optimizer([(ours, 0.1)], weight_decay=0.5))
+    unreached = nn.Parameter(torch.ones(3))
+    unreached.no_decay = True
+    optimizer = copy.deepcopy(Optimizer([([unreached, *ours], 0.1)], weight_decay=0.5))
     groups = [{"params": [theirs[0], theirs[2]], "weight_decay": 0.5}, {"params": [theirs[1]], "weight_decay": 0.0}]
     reference = torch.optim.AdamW(groups, lr=0.1)
     for _ in range(4):
-        for parameters, step in ((optimizer.parameters, optimizer.minimize), (theirs, None)):
+        for parameters, step in ((optimizer.parameters[1:], optimizer.minimize), (theirs, None)):
             loss = sum((parameter**3).sum() for parameter in parameters)
             if step is not None:
                 step(loss)
@@ -416,7 +421,7 @@ def test_weight_decay_spares_what_says_so():
                 reference.zero_grad()
                 loss.backward()
                 reference.step()
-    for one, other in zip(optimizer.parameters, theirs, strict=True):
+    for one, other in zip(optimizer.parameters[1:], theirs, strict=True):
         torch.testing.assert_close(one, other)
     plain = nn.Parameter(torch.ones(1))  # a number of NumPy, too, is no decay
     Optimizer([([plain], 0.1)], weight_decay=np.float64(0.0)).minimize(plain.sum())

@@ -113,6 +113,12 @@ def test_every_algorithm_learns_with_residual_heads(case, tmp_path):
     np.testing.assert_array_equal(act_along(load_actor(tmp_path / "actor.pt"), case), act_along(agent, case))
 
 
+def test_layer_norm_is_for_critics_and_actors_alone():
+    agent = build(IQL, layer_norm=True, actor_layer_norm=True)
+    parts = (agent.critics, agent.actor, agent.value)
+    assert [any("LayerNorm" in type(m).__name__ for m in part.modules()) for part in parts] == [True, True, False]
+
+
 @pytest.mark.parametrize("name", ["sac", "iql"])
 def test_dropout_is_for_updates_and_acting_has_none(name):
     case = Case(name, None)

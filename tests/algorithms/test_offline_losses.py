@@ -780,6 +780,14 @@ def test_binary_weights_are_those_of_better_actions_alone(cls):
     assert weights.tolist() == [0.0, 0.0, 1.0]
 
 
+@pytest.mark.parametrize(("cls", "least"), [(AWAC, -6.0), (CRR, -6.0), (IQL, -5.0)])
+def test_a_standard_deviation_for_all_observations_has_the_bounds_of_its_page(cls, least):
+    actor = build(cls).actor
+    with torch.no_grad():
+        actor.log_std.copy_(torch.tensor([-9.0, 9.0]))
+    assert actor(torch.zeros(1, 1, SPACES[0].shape[0], **DOUBLE))[1].flatten().tolist() == [least, 2.0]
+
+
 def test_crr_has_more_samples_and_smaller_weights_than_awac():
     found = [(agent.num_samples, agent.max_advantage_weight) for agent in map(build, (AWAC, CRR))]
     assert found == [(1, 100.0), (4, 20.0)]
