@@ -131,6 +131,15 @@ def test_padding_on_the_left_is_gone_too():
     assert torch.equal(clean.observations[1:], batch.observations[1:])
 
 
+@pytest.mark.parametrize("complete", [False, True])
+def test_next_actions_that_do_not_exist_are_gone(complete):
+    batch = random_batch()._replace(complete=complete)
+    exists = (torch.arange(4) % 2).view(1, 4, 1).expand(len(batch.actions), 4, 1).float()
+    given = torch.where(exists > 0, batch.actions, math.nan)
+    clean = batch._replace(next_actions=given, has_next_action=exists).without_padding()
+    assert torch.equal(clean.next_actions, batch.actions * exists)
+
+
 def test_without_padding_keeps_bytes_bytes():
     batch = random_batch(observation=(1, 8, 8))
     batch = batch._replace(observations=torch.full((3, 5, 1, 8, 8), 9, dtype=torch.uint8))

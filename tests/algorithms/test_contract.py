@@ -288,6 +288,7 @@ def test_the_table_of_algorithms_says_what_they_are(case):
     agent = case.build()
     assert agent.memoryless == (case.cell is None)
     assert (agent.augmentation is not None) == case.images
+    assert case.cls.draws_by_priority == (case.plain == "r2d2")
     assert isinstance(agent.actor_encoder, Identity) == (case.shared or case.cell is None)
     if case.cls.has_critics:
         own = 1 if is_empty(agent.actor_encoder) else agent.critics.num

@@ -299,13 +299,14 @@ def test_an_actor_of_the_other_kind_of_actions_is_refused(algo):
     [
         ("discrete/cartpole.gin", "ActorCritic.n_step=1", True),
         ("discrete/cartpole.gin", "ActorCritic.n_step=3", False),
-        ("discrete/cartpole.gin", "RecurrentReplayBuffer.burn_in=4", False),
+        ("discrete/cartpole.gin", "ActorCritic.n_step=1 RecurrentReplayBuffer.burn_in=4", False),
         ("discrete/cartpole_r2d2.gin", "R2D2.rescaling=1e-3", False),
     ],
 )
 def test_r2d2_without_its_parts_is_told(launch, config, binding, is_told):
     few = ("train.num_epochs=1", "train.num_steps_per_epoch=60", "train.update_after=60")
-    code, out, err = launch(*("--env", "cartpole-p-v0", "--algo", "r2d2", "--config", config, "--gin", *few, binding))
+    run = ("--env", "cartpole-p-v0", "--algo", "r2d2", "--config", config, "--gin", *few, *binding.split())
+    code, out, err = launch(*run)
     assert code == 0, err
     assert ("R2D2 has no n-step targets, dueling heads and burn-in here" in out + err) == is_told
 
