@@ -441,7 +441,8 @@ class RecurrentReplayBuffer(BufferBase):
     def _allocate(self, metadata: Mapping[str, Any]) -> None:
         self.device_copy.forget()
         self.episodes = deque()  # unlimited: the checkpoint may contain more episodes than the capacity
-        columns = (metadata[name] for name in ("lengths", "terminated", "groups", "num_recorded"))
+        columns = [metadata[name] for name in ("lengths", "terminated", "groups")]
+        columns.append(metadata.get("num_recorded", [0] * len(columns[0])))  # older checkpoints may lack it
         for length, terminated, group, num_recorded in zip(*columns, strict=True):
             frames = self._empty_frames(length + self.frame_stack)
             actions, rewards = (np.empty((length, width), np.float32) for width in (self.action_dim, 1))

@@ -182,6 +182,15 @@ def test_an_episode_that_begins_where_the_last_ended_is_another(end):
     assert len(buffer) == 2 and buffer.sample().actions.shape[1] == 1
 
 
+def test_an_older_checkpoint_without_the_recorded_steps_of_episodes_is_read():
+    """It has none of a rollout, so every step counts."""
+    buffer, other = filled(made(), (3, "terminated"), (5, "truncated")), made()
+    state = through_a_file(buffer.state_dict())
+    assert state.pop("num_recorded") == [0, 0]
+    other.load_state_dict(state)
+    assert same(buffer.sample(), other.sample())
+
+
 def test_what_does_not_continue_an_episode_cuts_it_without_a_termination():
     buffer = made(batch_size=100)
     for pushed in Recorded(1, 3, "left").pushes():
