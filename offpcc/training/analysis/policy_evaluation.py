@@ -28,7 +28,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.registry import from_specification
 from offpcc.config.validation import Flag, format_value
-from offpcc.core import Memory, Step, channels_first
+from offpcc.core import Memory, PackedDict, Step, channels_first
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
@@ -203,7 +203,8 @@ def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *
     """Return the Q values of a learner's critics at recorded steps.
 
     A critic with memory reads the recorded history from the start of each episode. The values are in the units of the
-    learner's targets: those of rewards after `reward_scale` and `reward_shift`.
+    learner's targets: those of rewards after ``dataset.return_range``, `clip_rewards`, `reward_scale` and
+    `reward_shift`.
 
     Args:
         learner: the learner, trained or not; it does not change.
@@ -223,8 +224,11 @@ def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *
         raise UserError(f"q_values got {got}; give a learner, such as that of offpcc.build: an agent holds no critics")
     algorithm, spec, data = learner.algorithm, learner.spec, learner.recording
     if not algorithm.has_critics:
-        raise UserError(f"q_values: {type(algorithm).__name__} has no critics; choose another algorithm, such as iql")
-    if dataset is not None and spec is not None:
+        name, other = type(algorithm).__name__, "dcql" if algorithm.is_discrete else "iql"
+        raise UserError(f"q_values: {name} has no critics; choose another algorithm, such as {other}")
+    if dataset is not None:
+        if spec is None:
+            raise UserError("q_values reads other data for a learner of offpcc.build alone; leave the dataset out")
         with for_python():
             dataset, options = as_actor_sees(dataset, spec.dataset_options, algorithm, has_env=spec.env is not None)
             spec = replace(spec, dataset=dataset, dataset_fraction=1.0, dataset_steps=None, dataset_options=options)
@@ -291,8 +295,10 @@ def check_actor_fits_data(actor: ActorCritic, data: OfflineDataset, reads_episod
         raise UserError(
             f"the actions of {data.name} are {has}, but those of the actor are {takes}; give data of its task"
         )
-    num_actions = data.rows.actions.shape[1]
-    are_alike, recorded, known = compare_observations(data.observation_space, actor)
+    num_actions, space, learned = data.rows.actions.shape[1], data.observation_space, actor.privileged
+    if isinstance(space, PackedDict) and learned is not None and space.is_like(learned):  # critics see a state in it
+        space = space.agent_space
+    are_alike, recorded, known = compare_observations(space, actor)
     if not are_alike or num_actions != actor.action_dim:
         raise UserError(
             f"{data.name} has {recorded} and actions of {counted(num_actions, 'number')}, but the actor was "

@@ -169,14 +169,40 @@ def test_of_a_learner_that_acts_data_are_shown_by_its_environment(make):
     np.testing.assert_allclose(offpcc.q_values(learner, data), q, rtol=1e-5, atol=1e-6)
 
 
+class Telling(Cart):
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        return observation, {"state": self.np_random.normal(size=4).astype(np.float32)}
+
+    def step(self, action):
+        return *super().step(action)[:4], {"state": self.np_random.normal(size=4).astype(np.float32)}
+
+
+@pytest.mark.parametrize("sees", ["state", "history+state"])
+def test_critics_may_see_a_state(sees):
+    offpcc.configure(None, "make.state = 'info'")
+    data = offpcc.collect(Telling, None, 12)
+    offpcc.configure(None)
+    learner = offpcc.TD3(Telling, make={"state": "info"}, critic_inputs=sees, **NETWORKS)
+    observations, states = learner.algorithm.privileged.split_state(data.observations)
+    seen = torch.from_numpy(states if sees == "state" else np.concatenate([observations, states], 1))[None, :, None]
+    with torch.no_grad():
+        q = learner.algorithm.critics(seen, torch.from_numpy(data.actions / 2.0)[:, None].float())[:, :, 0, 0]
+    np.testing.assert_allclose(offpcc.q_values(learner, data), q, rtol=1e-5, atol=1e-6)
+    assert offpcc.q_values(learner, data, of_policy=True).shape == q.shape
+
+
 def test_errors():
-    with pytest.raises(offpcc.UserError, match="BC has no critics; choose another algorithm, such as iql"):
-        offpcc.q_values(offpcc.BC(dataset=recording(), **NETWORKS))
+    for name, is_discrete, other in (("BC", False, "iql"), ("DiscreteBC", True, "dcql")):
+        with pytest.raises(offpcc.UserError, match=f"BC has no critics; choose another algorithm, such as {other}"):
+            offpcc.q_values(getattr(offpcc, name)(dataset=recording(is_discrete), **NETWORKS))
     learner = offpcc.IQL(dataset=recording(), **NETWORKS)
     with pytest.raises(offpcc.UserError, match=r"actions have 1 number, but their bounds .* have 2"):
         offpcc.q_values(learner, recording(is_discrete=True))
     with pytest.raises(offpcc.UserError, match=r"give a learner, such as that of .*: an agent holds no critics"):
         offpcc.q_values(offpcc.Agent(learner.algorithm))
+    with pytest.raises(offpcc.UserError, match=r"a learner of .* alone; leave the dataset out"):
+        offpcc.q_values(dataclasses.replace(learner, spec=None), recording())
     wide = offpcc.Dataset.from_arrays(
         observations=np.zeros((3, 5)), actions=np.zeros((3, 2)), rewards=np.zeros(3), terminations=[0, 0, 1]
     )
