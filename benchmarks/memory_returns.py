@@ -3,7 +3,7 @@
 python -m benchmarks.memory_returns results/published_memories
 
 Below the folder is one for each memory, and in it are runs. A cell has the mean and the standard deviation of the last
-test's return over run ids, and how many of them have solved the task: three tests in a row reach its threshold. Then it
+test's return over seeds, and how many of them have solved the task: three tests in a row reach its threshold. Then it
 has the steps until the first of these tests, as the median of the runs that solved it (the larger one of two).
 """
 

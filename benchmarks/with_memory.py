@@ -4,7 +4,7 @@ python -m benchmarks.with_memory results/published_offline/pendulum-p-v0_from_pe
 
 Each folder has runs of algorithms and of their versions with memory, such as `iql` and `riql`. They are drawn side by
 side, with a dot for each run id, by the return of the last test. The last panel has the corridors of
-results/benchmarks/time_to_solve.json: how many run ids solved a corridor of N steps. It prints the same as Markdown.
+results/benchmarks/time_to_solve.json: how many seeds solved a corridor of N steps. It prints the same as Markdown.
 """
 
 from __future__ import annotations

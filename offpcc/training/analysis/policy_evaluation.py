@@ -28,7 +28,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import explains_calls
 from offpcc.config.registry import from_specification
 from offpcc.config.validation import Flag, format_value
-from offpcc.core import Memory, PackedDict, Step, channels_first
+from offpcc.core import Memory, PackedDict, Step, channels_first, has_images
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.datasets.columns import Array
@@ -45,7 +45,7 @@ from offpcc.utils.words import counted
 
 SLACK = 0.02  # of the range of possible values, which an estimate may be beyond it by rounding
 SIDE_BY_SIDE = 256  # episodes that the actor reads at a time, and steps that critics without memory do
-EPISODES_AT_ONCE = 16  # that critics with memory read
+EPISODES_AT_ONCE = 16  # that critics with memory read; of images one
 SMALLEST_SPREAD = 1e-6  # of rewards, relative to the largest; below it, they are taken as equal
 WEIGHT_DECAY = 1e-5  # of AdamW, as in google-research's policy_eval
 REFUSED = {  # arguments of critics that have no effect on FQE, or a wrong one, and why
@@ -244,7 +244,7 @@ def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *
         items, at_once = np.flatnonzero(rows.is_start), SIDE_BY_SIDE
     else:
         buffer = RecurrentReplayBuffer(*spaces_of, segment_len=None, burn_in=0, **given)
-        items, at_once = np.arange(len(rows.starts)), EPISODES_AT_ONCE
+        items, at_once = np.arange(len(rows.starts)), 1 if has_images(algorithm.observation_shape) else EPISODES_AT_ONCE
     buffer.fill(rows, data.identity)
     places, found, num_done = np.flatnonzero(rows.is_start), list[Array](), 0
     for part in np.split(items, range(at_once, len(items), at_once)):
