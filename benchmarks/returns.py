@@ -29,7 +29,7 @@ def tests_of(file: Path) -> tuple[list[float], list[float]]:
     return returns, scores
 
 
-def of_ids(values: list[float]) -> str:
+def of_seeds(values: list[float]) -> str:
     """Mean and standard deviation over seeds; of one seed, its value alone."""
     text = f"{statistics.mean(values):,.1f}"
     return text if len(values) == 1 else f"{text} ± {statistics.pstdev(values):,.1f}"
@@ -53,9 +53,11 @@ def table(folder: Path) -> list[str]:
                 continue
             last, best = ([pick(returns) for returns, _ in found] for pick in (lambda r: r[-1], max))
             scores = [scores[-1] for _, scores in found if scores]
-            score = of_ids(scores) if scores else ""
+            score = of_seeds(scores) if scores else ""
             algorithm = f"`{place.name}`{f', {settings}' if settings else ''}"
-            lines.append(f"| {name} | {algorithm} | {ids(found)} | {of_ids(last)} | {of_ids(best)} | {score} |")
+            lines.append(
+                f"| {name} | {algorithm} | {num_seeds(found)} | {of_seeds(last)} | {of_seeds(best)} | {score} |"
+            )
     if not lines:
         raise SystemExit(f"no runs with tests in {folder}")
     return [
@@ -65,7 +67,7 @@ def table(folder: Path) -> list[str]:
     ]
 
 
-def ids(found: Sequence[tuple[list[float], list[float]]]) -> str:
+def num_seeds(found: Sequence[tuple[list[float], list[float]]]) -> str:
     """How many seeds there are, and where they were not tested alike often, how often each was."""
     numbers = [len(returns) for returns, _ in found]
     return str(len(found)) if len({*numbers}) == 1 else f"{len(found)}, after {min(numbers)} to {max(numbers)} tests"

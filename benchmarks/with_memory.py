@@ -24,7 +24,7 @@ from benchmarks.cases import MEMORIES
 from benchmarks.command import command
 from benchmarks.pictures import INK, PEER, STYLE, save
 from benchmarks.results import read
-from benchmarks.returns import of_ids, tests_of
+from benchmarks.returns import of_seeds, tests_of
 
 CORRIDORS = Path("results/benchmarks/time_to_solve.json")
 COLOR = "#0072B2"
@@ -69,7 +69,9 @@ def table(all_pairs: Mapping[str, Pairs]) -> list[str]:
     for task, found in all_pairs.items():
         name = task.replace("_from_", ", ")
         rows = reversed(found.items())
-        lines += [f"| {name} | `{algo}` | {of_ids(without)} | {of_ids(with_it)} |" for algo, (without, with_it) in rows]
+        lines += [
+            f"| {name} | `{algo}` | {of_seeds(without)} | {of_seeds(with_it)} |" for algo, (without, with_it) in rows
+        ]
     return lines
 
 

@@ -180,7 +180,9 @@ def published(_: str) -> Iterator[str]:
     rows = []
     for short in [key for key, entry in variants.TABLE.items() if key == entry.algorithm]:
         own = [key for key, entry in variants.TABLE.items() if entry.algorithm == short and key in tasks]
-        others = {PEERS[name.removesuffix(f"-{short}")] for name in tasks if name.endswith(f"-{short}")}
+        of_own = set[str]().union(*(tasks[key] for key in own))
+        peers = {name.removesuffix(f"-{short}"): tasks[name] for name in tasks if name.endswith(f"-{short}")}
+        others = {PEERS[name] for name, theirs in peers.items() if theirs & of_own}
         page = ALGORITHMS[short].__module__.rpartition(".")[2]
         trained = ", ".join(f"`{key}` {len(tasks[key])}" for key in own)
         rows.append([f"[{ALGORITHMS[short].__name__}](algorithms/{page}.md)", trained, ", ".join(sorted(others))])

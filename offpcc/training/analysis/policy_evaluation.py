@@ -238,15 +238,15 @@ def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *
     check_actor_fits_data(algorithm, data, reads_episodes=not algorithm.memoryless)
     rows, spaces_of = data.rows, (data.observation_space, algorithm.action_space)
     chosen = policy_actions(algorithm, rows) if of_policy else None
+    places, found, num_done = np.flatnonzero(rows.is_start), list[Array](), 0
     given: dict[str, Any] = {"device": algorithm.device, "frame_stack": 1, "on_device": False}
     if algorithm.memoryless:
         buffer: Any = ReplayBuffer(*spaces_of, num_steps=1, **given)
-        items, at_once = np.flatnonzero(rows.is_start), SIDE_BY_SIDE
+        items, at_once = places, SIDE_BY_SIDE
     else:
         buffer = RecurrentReplayBuffer(*spaces_of, segment_len=None, burn_in=0, **given)
         items, at_once = np.arange(len(rows.starts)), 1 if has_images(algorithm.observation_shape) else EPISODES_AT_ONCE
     buffer.fill(rows, data.identity)
-    places, found, num_done = np.flatnonzero(rows.is_start), list[Array](), 0
     for part in np.split(items, range(at_once, len(items), at_once)):
         signals.poll()
         with torch.no_grad():

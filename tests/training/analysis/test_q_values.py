@@ -122,7 +122,7 @@ def test_without_a_discount_values_are_rewards():
     rewards = (observations * actions)[:, 0]
     ends = np.arange(1, 601) % 20 == 0
     data = offpcc.Dataset.from_arrays(
-        observations=observations, actions=actions, rewards=rewards, terminations=ends, truncations=~ends & False
+        observations=observations, actions=actions, rewards=rewards, terminations=ends, truncations=np.zeros(600, bool)
     )
     learner = offpcc.TD3BC(dataset=data, gamma=0.0, hidden_dims=(32, 32), lr=3e-3, reward_scale=2.0, seed=1)
     before = offpcc.q_values(learner)
