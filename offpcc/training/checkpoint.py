@@ -160,12 +160,9 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
     """
     if (switch_step := checkpoint["loop"].get("switch_step")) is not None:
         experiment.go_online(switch_step)
-    if isinstance(experiment.algorithm, ActorCritic):  # other algorithms have no such settings
-        normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
-    if began_with_networks:
-        experiment.algorithm.begin_online()
+    _normalize_and_begin(checkpoint, experiment, began_with_networks)
     with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
-        messages = _load_parts(checkpoint, experiment, lambda: load_buffer(checkpoint, experiment))
+        messages = _load(checkpoint, experiment)
         try:
             with GLOBAL_LOCK:
                 set_global_generators(checkpoint["global_generators"])
@@ -175,6 +172,14 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
                 f"generators: {first_line(error)}); use the code that wrote it, or start another run"
             ) from error
     return messages
+
+
+def _normalize_and_begin(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: bool) -> None:
+    """Normalise observations as the run of a checkpoint did, and let its schedules begin where they began."""
+    if isinstance(experiment.algorithm, ActorCritic):  # other algorithms have no such settings
+        normalize_alike(experiment.algorithm, _normalized(checkpoint), str(checkpoint.file))
+    if began_with_networks:
+        experiment.algorithm.begin_online()
 
 
 def continue_online(checkpoint: Checkpoint, experiment: Experiment) -> None:
@@ -315,14 +320,14 @@ def load(
     device: str | torch.device = "cpu",
     loggers: OwnLoggers | None = None,
 ) -> Experiment:
-    """Read a learner that `Experiment.save` wrote; `train` continues from it. Nothing in the file is executed.
+    """Read a learner from a file of `Experiment.save` or from the folder of a run; nothing in them is executed.
 
-    The file holds all settings but loggers, so gin's bindings do not matter, except for `then_env_steps`.
-    Without the buffer, the episodes start again, and the first updates draw from the few transitions that the buffer
-    then holds.
+    `train` continues from it. The file holds all settings but loggers, so gin's bindings do not matter, except for
+    `then_env_steps`. Without the buffer, the episodes start again, and the first updates draw from the few transitions
+    that the buffer then holds. A folder gives the learner of its last checkpoint, with the buffer, and is not changed.
 
     Args:
-        file: the file.
+        file: the file, or the folder of a run.
         env: see `offpcc.build`; None for the environment of this name in the file. A learner whose environment a
             function makes needs the function again.
         dataset: the dataset again, if the learner learns from one.
@@ -342,13 +347,12 @@ def load(
             f"load(algorithm=...) takes learning rates, such as lr, but not {others[0]}: the other settings are those "
             f"of the file; leave it out, or train a new run with the networks of another, by RunSpec.make(init=FOLDER)"
         )
-    path = as_path(file, "file", is_file=True)
+    path, messages = as_path(file, "file"), list[str]()
+    content: dict[str, Any]
     if path.is_dir():
-        raise UserError(
-            f"{path} is a folder; load reads the file of learner.save. For a run of offpcc.fit, take "
-            f"offpcc.load_run({str(path)!r}).agent(), or go on with its training by fit(..., resume=True)"
-        )
-    content = read_tensors(path, "learner", CHECKPOINT_FORMAT, needs_seal=True)
+        content, messages = _read_run(path)
+    else:
+        content = read_tensors(path, "learner", CHECKPOINT_FORMAT, needs_seal=True)
     match content:
         case {
             "algorithm": dict(),
@@ -422,24 +426,57 @@ def load(
                         f"arguments of {before}; leave them out"
                     )
             experiment.go_online(switch_step)
+    if isinstance(content, Checkpoint):
+        with closed_on_failure(experiment):
+            _normalize_and_begin(content, experiment, bool(content["began_with_networks"]))
     remedy = "give the environment and the data that it learned from"
     if algorithm:
         remedy += f", or leave out {', '.join(algorithm)}"
     with (
         closed_on_failure(experiment),
         torch_settings(experiment.algorithm.device, threads),
-        _explain_misfit(content, path, experiment, {"chunks": []}, remedy),
+        _explain_misfit(content, path, experiment, {"parts" if path.is_dir() else "chunks": []}, remedy),
     ):
-        for message in _load(content, experiment):
+        for message in [*messages, *_load(content, experiment)]:
             print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
     experiment.steps_per_epoch = content.get("steps_per_epoch")
+    if path.is_dir() and experiment.spec is not None:
+        trained = experiment.spec.training
+        experiment.asked = trained.get("num_epochs"), trained.get("stop_return")
+        experiment.steps_per_epoch = trained["num_steps_per_epoch"]
     return experiment
 
 
+def _read_run(path: Path) -> tuple[Checkpoint, list[str]]:
+    """Return the last checkpoint of the run in a folder, with what the file of a learner holds, and messages about it.
+
+    Raises:
+        UserError: there is no run in the folder, or it cannot be read.
+    """
+    run = RunFolder.at(path)
+    if not run.has_checkpoint():
+        raise UserError(
+            f"{path} is a folder without a checkpoint; give the folder of a run, such as results/ENV/ALGO/1, or the "
+            f"file of learner.save"
+        )
+    run.refuse_newer()
+    checkpoint, messages = read_latest(run.checkpoint)
+    facts = run.details()
+    data = facts.get("dataset")
+    names = ("env", "algo", "seed", "threads", "dataset_fraction", "dataset_steps", "model")
+    spec = {name: facts.get(name) for name in names} | {"algorithm": {}, "buffer": {}, "environments": {}}
+    spec["dataset"] = str(data.get("source")) if isinstance(data, dict) else None
+    spec |= {"has_function": bool(facts.get("env_made")), "then_env_steps": run.env_steps() or 0}
+    checkpoint |= {"spec": spec, "settings": {}, "asked": None, "began_with_networks": facts.get("init") is not None}
+    return checkpoint, messages
+
+
 def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
-    """Load the content of a learner's file, and return messages about everything that is not exact."""
+    """Load a checkpoint, or the file of a learner; return messages about everything that is not exact."""
     buffer: Any = experiment.buffer
+    if isinstance(content, Checkpoint):
+        return _load_parts(content, experiment, lambda: load_buffer(content, experiment))
     if content["buffer"] is not None:
         return _load_parts(content, experiment, lambda: BufferBase.load_state_dict(buffer, content["buffer"]))
     messages = _load_parts(content, experiment, lambda: None)

@@ -29,7 +29,7 @@ WORD = b"offpcc:"
 SEAL_BYTES = len(WORD) + 2 * DIGEST_BYTES
 READERS = {  # what reads a file, by its kind
     "actor": "offpcc.Agent.load reads it",
-    "checkpoint": "offpcc.fit and --resume go on with its run",
+    "checkpoint": "offpcc.load reads the folder that holds it, and offpcc.fit and --resume go on with its run",
     "learner": "offpcc.load reads it",
     "model": "offpcc.load_model reads it",
 }

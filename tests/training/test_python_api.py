@@ -1825,7 +1825,7 @@ def test_files_are_saved_into_new_folders(tmp_path):
     learner.save(tmp_path / "a" / "b" / "learner.pt")
     offpcc.Agent(learner.algorithm).save(tmp_path / "c" / "d" / "actor.pt")
     assert offpcc.Agent.load(tmp_path / "c" / "d" / "actor.pt").algorithm.action_dim == 1
-    with pytest.raises(UserError, match=r"is a folder; load reads the file of learner.save. For a run .*load_run"):
+    with pytest.raises(UserError, match=r"is a folder without a checkpoint; give the folder of a run, .*learner.save"):
         offpcc.load(tmp_path)
     with pytest.raises(UserError, match=r"export got a learner; give its agent"):
         offpcc.export(learner, tmp_path / "actor.onnx")

@@ -12,9 +12,11 @@ from exact_resume import assert_same
 
 import offpcc
 from offpcc.data import ReplayBuffer
+from offpcc.data.buffers.base import BufferBase
 from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import Flicker
 from offpcc.networks import Recurrent
+from offpcc.training.checkpoint import read_checkpoint
 from offpcc.training.experiment import CHECKPOINT_FORMAT, Experiment
 from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import DataWarning, UserError
@@ -75,7 +77,7 @@ def train(learner, num_epochs, **settings):
 def state(learner):
     state = learner.state_dict()
     rows = [{name: value for name, value in row.items() if "time" not in name} for row in state["loop"]["rows"]]
-    return {**state, "buffer": learner.buffer.state_dict(), "rows": rows}
+    return {**state, "buffer": BufferBase.state_dict(learner.buffer), "rows": rows}
 
 
 CASES = {
@@ -304,3 +306,105 @@ def test_a_learner_that_was_to_go_online_is_loaded_to_learn_from_data_alone(tmp_
     again = offpcc.load(tmp_path / "learner.pt", "pendulum-v0", dataset=data, then_env_steps=0)
     assert again.online is None
     assert offpcc.load(tmp_path / "learner.pt", "pendulum-v0", dataset=data).online.interaction.num_envs == 2
+
+
+# The folder of a run --------------------------------------------------------------------------------------------------
+
+
+SIZES = {"hidden_dims": (8,), "hidden_dim": 4, "num_layers": 1}
+FEW = {"num_steps_per_epoch": 5, "updates_per_step": 0.5, "num_test_episodes_per_epoch": 1}
+MODEL = ("DynamicsModel.hidden_dims = (8,)", "DynamicsModel.num_members = 2", "DynamicsModel.num_elites = 1",
+         "ModelTraining.max_epochs = 2", "Imagination.every = 20", "Imagination.train_every = 100")  # fmt: skip
+TINY = {"algorithm": {"hidden_dims": (8,)}}
+WITH_MEMORY = {"algorithm": SIZES, "buffer": {"batch_size": 4}}
+RUNS = {
+    "normalised": lambda data: (ENV, "sac", {"algorithm": {"hidden_dims": (8,), "normalize_observations": True}}),
+    "memory": lambda data: (ENV, "rtd3", {**WITH_MEMORY, "environments": {"num_envs": 2}}),
+    "function": lambda data: (make_env, "ddpg", TINY),
+    "recorded": lambda data: (ENV, "riql", {**WITH_MEMORY, "dataset": data}),
+    "then online": lambda data: (ENV, "iql", {**TINY, "dataset": data, "then_env_steps": 210}),
+    "model": lambda data: ("pendulum-v0", "mbpo", TINY),
+}
+
+
+def files_of(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def fit(folder, env, algo, given, num_epochs, **more):
+    short = {**SHORT, "num_epochs": num_epochs}
+    if "environments" in given:  # epochs end with an episode, because updates of a memory come at the end of one
+        short["num_steps_per_epoch"] = 400
+    if "dataset" in given and "then_env_steps" not in given:
+        short = {**FEW, "num_epochs": num_epochs}
+    elif "dataset" in given:
+        short = {**FEW, "num_epochs": 1, "num_steps_per_epoch": 70}
+    spec = offpcc.RunSpec.make(env, algo, seed=3, training=short, video=False, **given)
+    return offpcc.fit(spec, folder, announce=lambda text: None, **more).folder
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_the_learner_of_a_folder_goes_on_exactly(case, tmp_path, swings):
+    env, algo, given = RUNS[case](swings)
+    again_given = {"env": env if callable(env) else None, "dataset": given.get("dataset")}
+    if case == "model":
+        offpcc.configure(None, *MODEL)
+    if case == "then online":
+        offpcc.configure(None, "OfflineToOnline.warm_up_steps = 20")
+    run = fit(tmp_path / "run", env, algo, given, 1)
+    before = files_of(run)
+    bindings = gin.config_str()
+    learner = offpcc.load(run, **again_given)
+    assert learner.train().algorithm is learner.algorithm and learner.loop.epoch == len(learner.loop.rows)
+    if case == "then online":
+        assert learner.is_online and learner.loop.epoch == 4
+        given = {**given, "then_env_steps": 280}
+        learner = offpcc.load(f"{run}/", **again_given, then_env_steps=280)
+        learner.train(Loggers([]))
+    else:
+        train(learner, 3)
+    assert gin.config_str() == bindings and files_of(run) == before
+    fit(run, env, algo, given, 3, resume=True)
+    assert learner.loop.num_updates > 5
+    assert_same(state(offpcc.load(run, **again_given)), state(learner))
+    learner.save(tmp_path / "learner.pt", buffer=True)
+    assert_same(state(offpcc.load(tmp_path / "learner.pt", **again_given)), state(learner))
+
+
+def test_the_learner_of_a_folder_that_began_with_networks_of_another(tmp_path, swings):
+    source = fit(tmp_path / "source", ENV, "iql", {**TINY, "dataset": swings}, 1)
+    on = {**TINY, "dataset": swings, "then_env_steps": 70, "start_from": source}
+    offpcc.configure(None, "OfflineToOnline.warm_up_steps = 20")
+    tuned = fit(tmp_path / "tuned", ENV, "iql", {**TINY, "dataset": swings, "init": source}, 1)
+    again = fit(tmp_path / "on", ENV, "iql", on, 1)
+    for folder, is_online in ((tuned, False), (again, True)):
+        learner = offpcc.load(folder, dataset=swings)
+        assert learner.is_online is is_online
+        assert_same(learner.algorithm.state_dict(), read_checkpoint(folder / "checkpoint.pt")["algorithm"])
+    learner = train(offpcc.load(tuned, dataset=swings), 2)
+    fit(tuned, ENV, "iql", {**TINY, "dataset": swings, "init": source}, 2, resume=True)
+    assert_same(state(offpcc.load(tuned, dataset=swings)), state(learner))
+
+
+def test_what_is_missing_of_a_folder_is_named(tmp_path, swings, capsys):
+    env, algo, given = RUNS["recorded"](swings)
+    run = fit(tmp_path / "run", env, algo, given, 1)
+    fit(run, env, algo, given, 2, resume=True)
+    with pytest.raises(UserError, match=r"the learner learns from .*; give the data again, by dataset="):
+        offpcc.load(run)
+    with pytest.raises(UserError, match=r"but this one holds"):
+        offpcc.load(run, dataset=offpcc.collect("pendulum-v0", None, steps=210, seed=1))
+    with pytest.raises(UserError, match=r"is a folder without a checkpoint; give the folder of a run, such as"):
+        offpcc.load(tmp_path)
+    with pytest.raises(UserError, match=r"checkpoint\.pt is not of the kind 'learner' but 'checkpoint'; offpcc\.load"):
+        offpcc.load(run / "checkpoint.pt")
+    made = fit(tmp_path / "made", make_env, "ddpg", TINY, 1)
+    with pytest.raises(UserError, match=r"a function made the environment, make_env; give it again, by env="):
+        offpcc.load(made)
+    capsys.readouterr()
+    (run / "checkpoint.pt").write_bytes(b"x" * 1000)
+    assert offpcc.load(run, dataset=swings).loop.epoch == 1
+    assert "the run continues from the checkpoint before it, at step 5" in capsys.readouterr().err
+    (run / "run.json").write_text("{}")
+    with pytest.raises(UserError, match="does not have the content of a learner"):
+        offpcc.load(run, dataset=swings)

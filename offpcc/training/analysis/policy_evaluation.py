@@ -221,7 +221,10 @@ def q_values(learner: Experiment, dataset: str | Path | Dataset | None = None, *
     """
     if not isinstance(learner, Experiment):
         got = format_value(learner)
-        raise UserError(f"q_values got {got}; give a learner, such as that of offpcc.build: an agent holds no critics")
+        raise UserError(
+            f"q_values got {got}; give a learner, such as that of offpcc.build, or of offpcc.load(FOLDER) for a run: "
+            f"an agent holds no critics"
+        )
     algorithm, spec, data = learner.algorithm, learner.spec, learner.recording
     if not algorithm.has_critics:
         name, other = type(algorithm).__name__, "dcql" if algorithm.is_discrete else "iql"
