@@ -585,6 +585,11 @@ def _registered_by(module: str) -> list[str]:
 def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
     if isinstance(space, Discrete):
         return
+    if isinstance(space, MultiDiscrete | MultiBinary):
+        raise UnsuitableEnvironment(
+            f"{name}: its actions are {space}, but offpcc needs a Box of floats or a Discrete space; bind "
+            f"make.wrappers = [@MultiDiscreteToDiscrete], which makes each combination an action"
+        )
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnsuitableEnvironment(
             f"{name}: its actions are {space}, but offpcc needs a Box of floats or a Discrete space; convert them in "

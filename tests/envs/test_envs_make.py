@@ -240,6 +240,8 @@ def test_actions_of_other_kinds(register, actions):
     text = message(register(actions=actions))
     assert str(actions) in text
     assert "offpcc needs a Box of floats or a Discrete space" in text
+    remedy = "[@MultiDiscreteToDiscrete]" if isinstance(actions, MultiDiscrete | MultiBinary) else "ActionWrapper"
+    assert remedy in text
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, SupportsFloat
 
+import gin
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.utils import RecordConstructorArgs
 
 from offpcc.envs.aliases import Array, Info
@@ -21,6 +23,7 @@ from offpcc.utils.spaces import OBSERVATION, STATE, OneHot, PackedDict, float32_
 from offpcc.utils.video import video
 
 NO_STATE = "return the state from reset and step, a vector, or remove make.state"
+MOST_COMBINATIONS = 2**16  # of choices in one action; networks have an output for each
 OF_RECORDED_TASKS = ("get_dataset", "get_normalized_score", "ref_min_score", "ref_max_score")  # of D4RL's environments
 
 
@@ -197,6 +200,42 @@ def scale_of(space: gym.Space[Any]) -> ActionScale | ActionIndex:
         return ActionIndex(int(space.start), int(space.n))
     assert isinstance(space, Box)
     return ActionScale.of(space.low, space.high)
+
+
+@gin.configurable(denylist=["env"])
+class MultiDiscreteToDiscrete(gym.ActionWrapper[Any, Any, Any], RecordConstructorArgs):
+    """Takes one whole number for the several choices of a `MultiDiscrete` or `MultiBinary` action.
+
+    There is a number for each combination. The last choice changes first, as in ``numpy.unravel_index``: with the
+    choices [3, 2], the action 3 stands for [1, 1]. So the agent has the product of the numbers of choices as actions.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        ValueError: Actions are of another kind, or there are too many combinations.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        gym.ActionWrapper.__init__(self, env)
+        self._space = space = env.action_space
+        if not isinstance(space, MultiDiscrete | MultiBinary):
+            raise ValueError(f"MultiDiscreteToDiscrete needs MultiDiscrete or MultiBinary actions, not {space}")
+        sizes = space.nvec if isinstance(space, MultiDiscrete) else np.full(space.shape, 2)
+        self._sizes = tuple(int(size) for size in np.ravel(sizes))
+        if (number := math.prod(self._sizes)) > MOST_COMBINATIONS:
+            raise ValueError(
+                f"the actions {space} have {number:,} combinations, more than {MOST_COMBINATIONS:,}; leave choices out "
+                f"in a gymnasium.ActionWrapper"
+            )
+        self.action_space = Discrete(number)
+
+    def action(self, action: Any) -> Array:
+        """Return the choices, as `env` takes them."""
+        space: Any = self._space
+        places = np.reshape(np.unravel_index(int(action), self._sizes), space.shape)
+        return np.asarray(places + getattr(space, "start", 0), space.dtype)
 
 
 class UnitAction(gym.ActionWrapper[Any, Array, Any], RecordConstructorArgs):

@@ -217,10 +217,14 @@ def test_a_run_in_each(launch, tmp_path, name):
     assert code == 0 and "return over 1 episode" in out, err
 
 
-def test_actions_of_several_numbers_are_refused(launch):
+def test_actions_of_several_numbers_are_refused_without_their_wrapper(launch):
     pytest.importorskip("popgym")
-    code, _, err = launch("--env", "popgym-BattleshipEasy-v0", "--algo", "rdqn", "--config", "discrete/popgym.gin")
+    given = ("--env", "popgym-BattleshipEasy-v0", "--algo", "rdqn", "--config", "discrete/popgym.gin")
+    code, _, err = launch(*given)
     assert code == 2 and "its actions are MultiDiscrete([8 8])" in err and "Traceback" not in err
+    short = ("train.num_epochs=1", "train.num_steps_per_epoch=70", "train.update_after=1_000")
+    code, _, err = launch(*given, "--no_video", "--gin", "make.wrappers=[@MultiDiscreteToDiscrete]", *short)
+    assert code == 0, err
 
 
 @pytest.mark.slow

@@ -1,9 +1,21 @@
+import pickle
+
+import gymnasium
 import numpy as np
+import pytest
 from counting import Counter, action
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.wrappers import TimeLimit
 
-from offpcc.envs.wrappers import Concatenate, EpisodeReturn, Float32Observation, PreviousAction, UnitAction
+import offpcc
+from offpcc.envs.wrappers import (
+    Concatenate,
+    EpisodeReturn,
+    Float32Observation,
+    MultiDiscreteToDiscrete,
+    PreviousAction,
+    UnitAction,
+)
 
 
 def test_float32_observation_casts_numbers_and_bounds():
@@ -77,3 +89,62 @@ def test_an_early_time_limit_is_a_truncation():
     steps = [env.step(action(0, 0)) for _ in range(5)]
     assert [step[2:4] for step in steps] == [(False, False)] * 4 + [(False, True)]
     assert steps[-1][4]["final_eval_reward"] == 1 + 2 + 3 + 4 + 5
+
+
+class Choosing(gymnasium.Env):
+    """Shows the sum of the last choices, and stores them; an episode has 5 steps."""
+
+    observation_space = Box(-100, 100, (1,), np.float32)
+
+    def __init__(self, choices=None):
+        self.action_space = MultiDiscrete([3, 2]) if choices is None else choices
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.chosen = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert action in self.action_space
+        self.chosen.append(action.tolist())
+        return np.float32([np.sum(action)]), float(np.sum(action)), len(self.chosen) == 5, False, {}
+
+
+@pytest.mark.parametrize(
+    ("choices", "third", "last"),
+    [
+        (MultiDiscrete([3, 2]), [1, 1], [2, 1]),
+        (MultiDiscrete([3, 2], start=[-1, 4]), [0, 5], [1, 5]),
+        (MultiDiscrete([[2, 2], [1, 2]]), [[0, 1], [0, 1]], [[1, 1], [0, 1]]),
+        (MultiBinary(3), [0, 1, 1], [1, 1, 1]),
+        (MultiBinary((2, 1)), [[1], [1]], [[1], [1]]),
+    ],
+)
+def test_each_combination_of_choices_is_an_action(choices, third, last):
+    env = pickle.loads(pickle.dumps(MultiDiscreteToDiscrete(Choosing(choices))))
+    sizes = choices.nvec if isinstance(choices, MultiDiscrete) else np.full(choices.shape, 2)
+    assert env.action_space == Discrete(int(np.prod(sizes)))
+    combinations = [env.action(number) for number in range(env.action_space.n)]
+    assert all(one in choices for one in combinations)
+    assert len({one.tobytes() for one in combinations}) == len(combinations)
+    assert env.action(np.int64(3)).tolist() == third and combinations[-1].tolist() == last
+
+
+def test_actions_of_several_choices_are_learned_through_the_wrapper():
+    small = {"hidden_dims": (32,), "lr": 1e-2, "buffer": {"batch_size": 32}, "seed": 1}
+    learner = offpcc.DQN(Choosing, make={"wrappers": [MultiDiscreteToDiscrete]}, **small)
+    agent = learner.train(num_epochs=1, num_steps_per_epoch=400, update_after=100, num_test_episodes_per_epoch=1)
+    env = Choosing()
+    observation, _ = env.reset()
+    for _ in range(5):
+        chosen = np.unravel_index(agent.act(observation), (3, 2))
+        observation, *_ = env.step(np.array(chosen))
+    assert env.chosen == [[2, 1]] * 5, "the largest sum"
+
+
+def test_other_actions_and_too_many_combinations_are_refused():
+    with pytest.raises(ValueError, match=r"needs MultiDiscrete or MultiBinary actions, not Discrete\(3\)"):
+        MultiDiscreteToDiscrete(Choosing(Discrete(3)))
+    assert MultiDiscreteToDiscrete(Choosing(MultiBinary(16))).action_space.n == 65_536
+    with pytest.raises(ValueError, match=r"have 131,072 combinations, more than 65,536; leave choices out"):
+        MultiDiscreteToDiscrete(Choosing(MultiBinary(17)))
