@@ -444,7 +444,7 @@ ATTRIBUTES = {
     "offpcc.BC_10": "bc with the config offline/bc_10.gin learns from the best tenth of the episodes",
     "offpcc.VecNormalize": "normalize_observations=True of a constructor, such as offpcc.SAC",
     "offpcc.EvalCallback": "train tests the agent after each epoch; offpcc.fit keeps the best one, as actor_best.pt",
-    "offpcc.HerReplayBuffer": "offpcc has no hindsight replay",
+    "offpcc.HerReplayBuffer": "buffer_class=offpcc.data.HindsightReplayBuffer of a constructor",
     "offpcc.make_env": "offpcc.make(NAME)",
     "learner.get_parameters": "state_dict() of its algorithm",
     "learner.agent": "offpcc.Agent(learner.algorithm); train returns it, too",

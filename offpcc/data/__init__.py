@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from offpcc.data.buffers.hindsight import HindsightRecurrentReplayBuffer, HindsightReplayBuffer
 from offpcc.data.buffers.prioritized import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, default_buffer
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
@@ -11,6 +12,8 @@ from offpcc.networks.augmentation import RandomShift
 
 __all__ = [
     "Dataset",
+    "HindsightRecurrentReplayBuffer",
+    "HindsightReplayBuffer",
     "PrioritizedRecurrentReplayBuffer",
     "PrioritizedReplayBuffer",
     "RandomShift",

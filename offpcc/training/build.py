@@ -26,6 +26,7 @@ from offpcc.config.bindings import COMMAND_LINE, add_scoped_used, declarations, 
 from offpcc.config.validation import Fraction, NonnegativeInteger, PositiveInteger, Seed
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer, default_buffer
 from offpcc.data.buffers.base import BufferBuilder
+from offpcc.data.buffers.hindsight import Hindsight
 from offpcc.data.buffers.imagined import ImaginedBuffer
 from offpcc.data.buffers.mixed import MixedBuffer
 from offpcc.data.buffers.prioritized import Prioritized
@@ -410,6 +411,8 @@ def _build_interaction(
     with closed_on_failure(played):
         sizes = _buffer_arguments(spec, num_envs=played.num_envs, frame_stack=task.frames)
         buffer: Any = build_buffer(algorithm, task.observations, task.actions, sizes, spec.parts.buffer_class)
+        if isinstance(buffer, Hindsight):
+            buffer.make_env = task.make_env
         if recorded is not None and spec.online.share:
             buffer = MixedBuffer(recorded, buffer, spec.online.share)
         if spec.imagination is not None and recorded is None:

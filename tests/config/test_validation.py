@@ -58,6 +58,7 @@ from offpcc.config.validation import (
     without_rules,
 )
 from offpcc.data import (
+    HindsightReplayBuffer,
     PrioritizedRecurrentReplayBuffer,
     PrioritizedReplayBuffer,
     RandomShift,
@@ -312,6 +313,7 @@ REFUSED = [
     (RecurrentReplayBuffer, "segment_len", 0, f"0; {COUNT}{OR_NONE}"),
     (RecurrentReplayBuffer, "burn_in", -1, f"-1; {COUNT_OR_ZERO}"),
     (RecurrentReplayBuffer, "burn_in", 3, "3 but segment_len is None"),
+    (HindsightReplayBuffer, "num_goals", 0, f"0; {COUNT}"),
     (PrioritizedReplayBuffer, "alpha", 1.5, f"1.5; {FRACTION}"),
     (PrioritizedReplayBuffer, "beta", -0.5, f"-0.5; {FRACTION}"),
     (PrioritizedReplayBuffer, "beta_updates", 0, f"0; {COUNT}"),
