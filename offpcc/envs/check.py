@@ -484,6 +484,10 @@ def _check_wrapped(record: Rollout, bare: Rollout, env: Env) -> Iterator[Finding
             return
     text = f"agents see {_space_as_text(env.observation_space)} and act {_space_as_text(env.action_space)}"
     yield Finding("wrapped", OK, text)
+    entries = getattr(env.observation_space, "entries", {})
+    if {"achieved_goal", "desired_goal"} <= entries.keys() and hasattr(env.unwrapped, "compute_reward"):
+        remedy = "if random actions seldom reach a goal, learn with HindsightReplayBuffer: `offpcc docs goals`"
+        yield Finding("goals", NOTE, "observations have achieved_goal and desired_goal", remedy)
 
 
 def _check_rewards(rewards: list[float]) -> Finding:

@@ -752,3 +752,24 @@ def test_bounds_of_actions_that_no_action_has_are_refused():
 
     with pytest.raises(UnsuitableEnvironment, match=r"the low bound of action 0 is -3.4e\+38, and actions are scaled"):
         offpcc.make(Unlimited)
+
+
+class Reaching(Healthy):
+    """A healthy environment whose observations name a goal."""
+
+    observation_space = Dict(achieved_goal=Healthy.observation_space, desired_goal=Healthy.observation_space)
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        return {"achieved_goal": observation, "desired_goal": np.zeros(2, np.float32)}, info
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return {"achieved_goal": observation, "desired_goal": np.zeros(2, np.float32)}, *others
+
+
+def test_an_environment_with_goals_is_told_of_hindsight(register, find):
+    assert "goals" not in {finding.check for finding in examine_env(register(Reaching), STEPS).findings}
+    Reaching.compute_reward = lambda self, achieved, desired, info: -np.abs(achieved - desired).sum(-1)
+    found, others = find(Reaching, "goals")
+    assert found.level == NOTE and "HindsightReplayBuffer" in found.remedy and others == {"observed"}
