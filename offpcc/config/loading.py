@@ -443,10 +443,11 @@ def check_writable(bindings: Mapping[str, Any]) -> None:
     """Raise if gin cannot write one of the bindings, which have names such as ``SAC.lr``, into the config of a run."""
     for binding, value in bindings.items():
         if not is_writable(value):
-            known = gin_private.inverse_lookup(type(value))
-            advice, fault = "decorate its class with offpcc.configurable", f"is {format_value(value)}, which"
-            if isinstance(value, list | tuple):
-                fault = f"holds {format_value(next((one for one in value if not is_writable(one)), value))}, which"
+            of_list = isinstance(value, list | tuple)
+            one = next((one for one in value if not is_writable(one)), value) if of_list else value
+            known = gin_private.inverse_lookup(type(one))
+            advice = "decorate its class with offpcc.configurable"
+            fault = f"{'holds' if of_list else 'is'} {format_value(one)}, which"
             if binding == "make.wrappers":
                 advice = "decorate each with offpcc.configurable, or apply them in a function that you give as env"
             elif (
@@ -460,6 +461,8 @@ def check_writable(bindings: Mapping[str, Any]) -> None:
                 advice = f"add {bound} to your call of offpcc.configure, and give {cls} itself"
             elif isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
                 advice = f"give its name, {np.dtype(value).name!r}"
+            elif known is not None and of_list:
+                advice = f"give the class {type(one).__name__} itself, and bind its arguments by offpcc.configure"
             elif known is not None:
                 example = f"{binding} = @{type(value).__name__}()"
                 advice = f'bind it by offpcc.configure(None, "{example}"), and its arguments likewise'

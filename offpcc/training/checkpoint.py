@@ -379,7 +379,8 @@ def load(
         }:
             pass
         case _:
-            raise FileError(f"{path} does not have the content of a learner", "put it back from a copy")
+            faulty = RunFolder.at(path).record if path.is_dir() else path
+            raise FileError(f"{faulty} does not have the content of a learner", "put it back from a copy")
     if env is None and has_function:
         raise UserError(f"{path}: a function made the environment, {shown(str(known))}; give it again, by env=")
     if dataset is None and data is not None:
@@ -456,10 +457,10 @@ def _read_run(path: Path) -> tuple[Checkpoint, list[str]]:
     """
     run = RunFolder.at(path)
     if not run.has_checkpoint():
-        raise UserError(
-            f"{path} is a folder without a checkpoint; give the folder of a run, such as results/ENV/ALGO/1, or the "
-            f"file of learner.save"
-        )
+        remedy = "give the folder of a run, such as results/ENV/ALGO/1, or the file of learner.save"
+        if run.actor_best.is_file() or run.actor_last.is_file():
+            remedy = f"its actor, without critics and buffer, is offpcc.load_run({str(path)!r}).agent()"
+        raise UserError(f"{path} is a folder without a checkpoint; {remedy}")
     run.refuse_newer()
     checkpoint, messages = read_latest(run.checkpoint)
     facts = run.details()

@@ -454,6 +454,8 @@ def test_classes_of_python_are_bindings_of_the_run(tmp_path):
     for given in ({"callbacks": [Unregistered]}, {"buffer_class": PlainBuffer}):
         with pytest.raises(UserError, match=r"build\..*cannot be written into the config of a run; decorate"):
             fit(spec(algo="sac", **given), tmp_path / "other", announce=silent)
+    with pytest.raises(UserError, match=r"build.callbacks holds .*; give the class Watching itself"):
+        fit(spec(algo="sac", callbacks=[Watching()]), tmp_path / "other", announce=silent)
     assert isinstance(offpcc.build("pendulum-p-v0", "sac", buffer_class=PlainBuffer).buffer, PlainBuffer)
 
 

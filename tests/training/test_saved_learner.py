@@ -406,5 +406,10 @@ def test_what_is_missing_of_a_folder_is_named(tmp_path, swings, capsys):
     assert offpcc.load(run, dataset=swings).loop.epoch == 1
     assert "the run continues from the checkpoint before it, at step 5" in capsys.readouterr().err
     (run / "run.json").write_text("{}")
-    with pytest.raises(UserError, match="does not have the content of a learner"):
+    with pytest.raises(UserError, match=r"run\.json does not have the content of a learner"):
         offpcc.load(run, dataset=swings)
+    with pytest.raises(UserError, match=r"held no recorded data, but .*: leave the dataset out, or"):
+        offpcc.load(made, make_env, dataset=swings)
+    (made / "checkpoint.pt").unlink()
+    with pytest.raises(UserError, match=r"without a checkpoint; its actor, .* is offpcc\.load_run\(.*\)\.agent\(\)"):
+        offpcc.load(made)

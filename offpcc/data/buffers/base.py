@@ -361,9 +361,10 @@ class BufferBase:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
         if (saved := metadata["recorded"]) != self.recorded:
+            way = "continue with the data of that run" if saved else "leave the dataset out"
             raise UserError(
                 f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
-                f"{self.recorded or 'none'}: continue with the data of that run, or start another run"
+                f"{self.recorded or 'none'}: {way}, or start another run"
             )
         for name in ("num_envs", "frame_stack"):
             if metadata[name] != getattr(self, name):
