@@ -42,6 +42,10 @@ BATCH = 256  # default batch size; with fewer transitions, every batch contains 
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety
 LONGEST_NOTE = 200  # characters; longer metadata values are not shown
 MOST_SHOWN = 20  # shares of discrete actions in a finding
+# Errors of predicting rewards from their own step, relative to those from the step before. In recordings of 22 tasks,
+# this was 1.7 or less, also with half of the columns; with the rewards a row late, it was above 4 in ten.
+LATE = 3.0
+UNFIT, FITS = 1e-3, 0.1  # the least of the first error and the most of the second: else both fit, or neither does
 SPARSE = 0.99  # fraction of zero rewards; a batch of 256 then has only two or three others
 NARROW = 0.1  # of the range; actions that stay below it are probably in other units
 # If more than half of all numbers are at a bound, the likelihoods of a squashed policy are unreliable.
@@ -156,7 +160,7 @@ def examine_dataset(data: Dataset, *, env: gymnasium.Env[Any, Any] | None = None
         Finding("lengths", OK, lengths.text),
         episode_findings.returns(data, returns),
         *_score(data, env),
-        _rewards(data, rewards),
+        _rewards(data, rewards, recommend.reward_errors(data, bounds)),
         *noticed.pop("rewards", []),
         *_observed(recorded, data, entries, numbers, noticed.pop("observed", [])),
         *_actions(data, actions, noticed.pop("actions", []), bounds),
@@ -247,8 +251,8 @@ def _score(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[Finding]:
     return []
 
 
-def _rewards(data: Dataset, spread: Spread) -> Finding:
-    """Check whether rewards are constant or sparse."""
+def _rewards(data: Dataset, spread: Spread, errors: tuple[float, float] | None) -> Finding:
+    """Check whether rewards are constant or sparse, or seem to be in the row after theirs; see `reward_errors`."""
     if spread.is_constant:
         if data.terminations.any():
             remedy = "fine if only the length of an episode matters"
@@ -262,6 +266,13 @@ def _rewards(data: Dataset, spread: Spread) -> Finding:
         hold = "hold" if data.num_episodes > 1 else "holds"
         text = f"{text}; {others:,} of {counted(data.num_episodes, 'episode')} {hold} others"
         return Finding("rewards", NOTE, text, "rewards are sparse: make sure that enough episodes reach one")
+    if errors is not None and errors[0] > max(LATE * errors[1], UNFIT) and errors[1] < FITS:
+        text = f"they fit the step before better than their own (errors of {errors[1]:.2%} and {errors[0]:.2%})"
+        remedy = (
+            "fine if the task gives rewards a step late; else each is in the row after its action, as in dm_env's time "
+            "steps: move rewards up by one row within each episode"
+        )
+        return Finding("rewards", WARNING, text, remedy)
     return Finding("rewards", OK, text)
 
 
@@ -372,7 +383,7 @@ def _actions(
     if furthest < NARROW:
         remedy = f"if the recorder had other bounds, bind dataset.action_range to them {IN_PYTHON}"
         found.append(Finding("actions", NOTE, f"none is beyond {furthest:.1%} of the way to a bound; {text}", remedy))
-    if at_bound > SATURATED:
+    if at_bound > SATURATED and not any(finding.level == FAULT for finding in noticed):  # else the bounds are wrong
         remedy = "likelihoods of actions are unreliable there; td3_bc uses none and is safer"
         found.append(Finding("actions", NOTE, text, remedy))
     return found if any(finding.level != OK for finding in found) else [*found, Finding("actions", OK, text)]

@@ -30,6 +30,10 @@ WITHOUT_ORDER = (
     "these are transitions without order, for agents without memory; `offpcc convert rl-unplugged --ordered` gives "
     "whole episodes"
 )
+ONLY_OBSERVED = (
+    "fine if an action of 0 ended the task; else these rows hold only the last observation, as in RLDS: give the rows "
+    "before them, with one observation more, to Dataset.from_episodes"
+)
 MARK_ENDS = "record terminals, timeouts and next_observations; or bind dataset.max_episode_steps to the time limit"
 TRUNCATE = "a time limit is not a termination, so values are bootstrapped: set timeouts there and terminals to 0"
 BEFORE_RESET = (
@@ -72,6 +76,9 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
     elif not terminated.any():
         remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
         found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))
+    if num_empty := _last_without_action(data):
+        text = f"the actions and rewards of all {num_empty:,} last steps are 0, and of hardly any other step"
+        found.append(Finding("ends", WARNING, text, ONLY_OBSERVED))
     single = int((data.lengths == 1).sum())
     if 2 * single > data.num_episodes and not length_notices(data.lengths):
         text = f"{single:,} of {data.num_episodes:,} episodes last one step"
@@ -81,6 +88,14 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
         remedy = "agents take that as a termination"
         found.append(Finding("ends", NOTE, f"{both:,} episodes both terminated and cut; {text}", remedy))
     return found or [Finding("ends", OK, text)]
+
+
+def _last_without_action(data: Dataset) -> int:
+    """Return the number of episodes if all last steps, but few others, have zeros for action and reward, else 0."""
+    is_empty = ~data.actions.any(axis=1) & (data.rewards == 0)
+    last = data.stops - 1
+    is_rule = data.num_episodes > 1 and is_empty[last].all() and is_empty.mean() < 2.0 * len(last) / data.num_steps
+    return data.num_episodes if is_rule else 0
 
 
 def time_limit(data: Dataset, limit: int | None) -> Finding:
@@ -143,7 +158,13 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
             "terminated",
             "set terminals only where the task ends; values are not bootstrapped there",
         ),
-        (is_cut, NOTE, "cut", "these are parts of longer episodes; agents with memory start each with an empty memory"),
+        (
+            is_cut,
+            NOTE,
+            "cut",
+            "these are parts of longer episodes, and agents with memory start each with an empty memory; or flags mark "
+            "first steps in place of last ones",
+        ),
     ):
         near = int((is_near & flags).sum())
         if near > 1 and 2 * near > flags.sum():
@@ -170,7 +191,10 @@ def leaps(motion: Motion) -> Finding:
             f"after {len(motion.far):,} steps inside episodes ({_few(motion.far)}) observations leap, up to "
             f"{motion.leap:.3g} times the 90th percentile of the steps"
         )
-        remedy = "fine if the task does that; else ends of episodes are not marked, or rows are missing"
+        remedy = (
+            "fine if the task does that; else ends of episodes are not marked, or rows are missing, or an angle jumps "
+            "by a full turn: give its sine and cosine"
+        )
         return Finding("leaps", WARNING, text, remedy)
     return Finding("leaps", OK, f"no step is longer than {motion.leap:.3g} times the 90th percentile of the steps")
 

@@ -1,5 +1,6 @@
 """Recommends an algorithm for recorded data from measured properties; the last findings of `offpcc check --dataset`."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from offpcc.utils.findings import OK, Finding
 MOST_STEPS = 3_000  # of the sample: enough for two digits, and fast
 FEWEST_STEPS = 200  # with fewer, a prediction and neighbours say little
 MOST_SQUARED = 25  # numbers of observation and action, up to which a prediction also reads their products
+MOST_COLUMNS = 200  # of observations, up to which their rewards are predicted: more take long, and half as many rows fit
 # In recordings of four tasks, `remaining` was 0.5 or less if velocities were hidden. Otherwise it was above 0.6, or
 # `error` was below 0.01.
 HARD, HIDDEN = 0.01, 0.55
@@ -120,10 +122,8 @@ def seems_hidden(observations: Array, actions: Array, starts: Array, stops: Arra
 
 def _sample(observations: Array, units: Array, starts: Array, stops: Array) -> _Steps | None:
     """Return steps of some episodes; None if they are too few. See `seems_hidden` for the arguments."""
-    inside = np.ones(len(observations), np.bool_)
-    inside[starts] = inside[stops - 1] = False
-    steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
-    if observations.ndim != 2 or len(steps) < FEWEST_STEPS or len(starts) < 2:
+    steps = _inside(observations, starts, stops)
+    if not len(steps) or len(starts) < 2:
         return None
     seen, before, after = (observations[steps + k].astype(np.float64) for k in (0, -1, 1))
     mean, std = seen.mean(0), seen.std(0)
@@ -140,6 +140,43 @@ def _sample(observations: Array, units: Array, starts: Array, stops: Array) -> _
     return _Steps(steps, seen, action, error, remaining)
 
 
+def _inside(observations: Array, starts: Array, stops: Array) -> Array:
+    """Return a sample of the steps that are neither first nor last of an episode; none if they say little."""
+    inside = np.ones(len(observations), np.bool_)
+    inside[starts] = inside[stops - 1] = False
+    steps = np.random.default_rng(0).permutation(np.flatnonzero(inside))[:MOST_STEPS]
+    return steps if observations.ndim == 2 and len(steps) >= FEWEST_STEPS else steps[:0]
+
+
+def reward_errors(data: Dataset, action_bounds: Range | None = None) -> tuple[float, float] | None:
+    """Return the errors of predicting a reward from its own step, and from the step before; None if unknown.
+
+    They are relative to the variance of the rewards.
+    """
+    steps = _inside(data.observations, data.starts, data.stops)
+    is_wide = math.prod(data.observations.shape[1:]) > MOST_COLUMNS
+    if is_wide or not len(steps) or data.discrete_actions or not (variance := float(data.rewards[steps].var(dtype=np.float64))):
+        return None
+    units, rewards = data.unit_actions(action_bounds), data.rewards[steps, None].astype(np.float64)
+    std = data.observations[steps].std(0, dtype=np.float64)
+    before, seen, after = ((data.observations[steps + k] / np.where(std > 0, std, 1.0)) for k in (-1, 0, 1))
+    center = seen.mean(0)
+    own, earlier = (
+        float(_errors(_with_products(first - center, second - center, units[rows]), rewards)[0]) / variance
+        for first, second, rows in ((seen, after, steps), (before, seen, steps - 1))
+    )
+    return own, earlier
+
+
+def _with_products(*columns: Array) -> Array:
+    """Return a 1 and the columns (S, ...), with their products if they are few: an angle's change needs them."""
+    one = np.concatenate([np.ones((len(columns[0]), 1)), *columns], 1, dtype=np.float64)
+    if one.shape[1] > MOST_SQUARED + 1:
+        return one
+    i, j = np.triu_indices(one.shape[1])
+    return np.asarray(one[:, i] * one[:, j])
+
+
 def _prediction(
     seen: Array, before: Array, after: Array, action: Array, action_before: Array, judged: Array
 ) -> tuple[float, float]:
@@ -147,10 +184,7 @@ def _prediction(
 
     `seen`, `before` and `after` (S, O) are normalised observations, in order of time; the columns `judged` (O,) count.
     """
-    one = np.concatenate([np.ones((len(seen), 1)), seen, action], 1)
-    if one.shape[1] <= MOST_SQUARED + 1:  # products predict how an angle changes from its sine and its speed
-        i, j = np.triu_indices(one.shape[1])
-        one = one[:, i] * one[:, j]
+    one = _with_products(seen, action)
     two, change = np.concatenate([one, seen - before, action_before], 1), (after - seen)[:, judged]
     first, second = (_errors(inputs, change) / change.var(0) for inputs in (one, two))
     return float(first.mean()), float(np.median(second / np.maximum(first, 1e-12)))

@@ -965,7 +965,8 @@ def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space:
     flags = read_flags(terminated, f"{where}: terminations")
     if flags[:-1].any():
         raise UserError(
-            f"{where}: terminated is True at step {int(flags.argmax())} of {length}; only the last step may terminate"
+            f"{where}: terminated is True at step {int(flags.argmax())} of {length}; only the last step may "
+            f"terminate; end the episode there: leave out the rows after it"
         )
     observations = columns["observations"]
     return _Episode(

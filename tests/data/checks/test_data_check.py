@@ -262,6 +262,15 @@ def whole_numbers(given):
     given["actions"] = np.round(given["actions"] * 2.0**40).astype(np.int64)
 
 
+def late_rewards(given):
+    given["rewards"] = np.append(0.0, 1.0 - given["actions"][:-1, 0] ** 2)
+
+
+def last_rows_only_observed(given):
+    for key in ("actions", "rewards"):
+        given[key][last_rows(given)] = 0.0
+
+
 def twice(given):
     again = only(given, 2, 5)
     given |= {key: np.concatenate([column, again[key]]) for key, column in given.items()}
@@ -307,6 +316,8 @@ PLANTED = {
     choices_as_floats: [("actions", NOTE, ["numbers, whole ones, so they seem to be choices"])],
     choices_as_one_hot_floats: [("actions", NOTE, ["numbers, one-hot, so they seem to be choices"])],
     whole_numbers: [("actions", WARNING, ["whole numbers from -", "choices"])],
+    late_rewards: [("rewards", WARNING, ["fit the step before better than their own"])],
+    last_rows_only_observed: [("ends", WARNING, ["the actions and rewards of all 20 last steps are 0"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
     too_short: [("size", WARNING, ["fewer than a batch of 256"])],
 }
@@ -825,6 +836,13 @@ def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
     assert len(found) == len(REAL[name]), found
     for check, level, words in REAL[name]:
         assert any((f.check, f.level) == (check, level) and words in f.found for f in found), found
+
+
+def test_actions_of_unknown_range_are_not_said_to_be_at_a_bound():
+    given = recorded()
+    given["actions"] *= 90.0
+    told = [finding.found for finding in odd(examine_dataset(Dataset.from_arrays(**given)), "actions")]
+    assert "their range is unknown" in told[0] and not any("at a bound" in text for text in told)
 
 
 def test_clipped_actions_are_a_warning_where_their_bounds_are_told():
