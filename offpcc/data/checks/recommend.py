@@ -12,7 +12,7 @@ from offpcc.utils.findings import OK, Finding
 MOST_STEPS = 3_000  # of the sample: enough for two digits, and fast
 FEWEST_STEPS = 200  # with fewer, a prediction and neighbours say little
 MOST_SQUARED = 25  # numbers of observation and action, up to which a prediction also reads their products
-MOST_COLUMNS = 200  # of observations, up to which their rewards are predicted: more take long, and half as many rows fit
+MOST_COLUMNS = 200  # of observations, up to which rewards are predicted; more take long
 # In recordings of four tasks, `remaining` was 0.5 or less if velocities were hidden. Otherwise it was above 0.6, or
 # `error` was below 0.01.
 HARD, HIDDEN = 0.01, 0.55
@@ -154,10 +154,11 @@ def reward_errors(data: Dataset, action_bounds: Range | None = None) -> tuple[fl
     They are relative to the variance of the rewards.
     """
     steps = _inside(data.observations, data.starts, data.stops)
+    rewards = data.rewards[steps, None].astype(np.float64)
     is_wide = math.prod(data.observations.shape[1:]) > MOST_COLUMNS
-    if is_wide or not len(steps) or data.discrete_actions or not (variance := float(data.rewards[steps].var(dtype=np.float64))):
+    if is_wide or data.discrete_actions or not len(steps) or not (variance := float(rewards.var())):
         return None
-    units, rewards = data.unit_actions(action_bounds), data.rewards[steps, None].astype(np.float64)
+    units = data.unit_actions(action_bounds)
     std = data.observations[steps].std(0, dtype=np.float64)
     before, seen, after = ((data.observations[steps + k] / np.where(std > 0, std, 1.0)) for k in (-1, 0, 1))
     center = seen.mean(0)
