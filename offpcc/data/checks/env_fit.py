@@ -19,7 +19,7 @@ from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, describe_wrapper, levels,
 from offpcc.envs.wrappers import WithoutState, bounds_of, raw_actions
 from offpcc.envs.wrappers.observations import Hiding
 from offpcc.utils.errors import UserError
-from offpcc.utils.findings import FAULT, OK, Finding
+from offpcc.utils.findings import FAULT, OK, WARNING, Finding
 from offpcc.utils.paths import shown
 from offpcc.utils.spaces import may_be_meant_as_image
 from offpcc.utils.words import counted
@@ -28,6 +28,11 @@ from offpcc.utils.words import counted
 PACKING = ("PackedObservation(", "PackedStateObservation(", "StateObservation(", "WithoutState(")
 FAMILIES = "bullet", "minigrid", "popgym"  # first words of ids, which many tasks share
 LEAST_FLOAT_FRAME = 24  # height and width; smaller arrays of floats may be several vectors
+SLACK = 0.01  # part of the range of an observation by which it may be beyond a bound
+OTHER_UNITS = (
+    "look for other units, such as degrees, or for another order of the numbers; if the data are right, correct the "
+    "observation space"
+)
 STEPS = 1_000  # of the first episode to pass through the wrappers; all data may take minutes
 
 NOT_APPLIED = (
@@ -268,7 +273,27 @@ def fits(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Finding]:
         if space is not None:
             told = f"the Dict that was recorded ({space.unpacked_shape!r})"
         fine = f"the agent in {name} sees {told}; {fine}"
+        found += _beyond_bounds(seen, env)
     return found or [Finding("env", OK, fine)]
+
+
+def _beyond_bounds(seen: Array, env: gymnasium.Env[Any, Any]) -> list[Finding]:
+    """Check whether the vectors `seen` (S, O) lie within the bounds of the environment's observations."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Box) or seen.ndim != 2 or seen.shape[1:] != space.shape:
+        return []
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    beyond = np.maximum(low - seen, seen - high)
+    places = np.flatnonzero((beyond > SLACK * np.maximum(high - low, 1.0)).any(0))
+    if not len(places):
+        return []
+    first = int(places[0])
+    reach = float(seen[beyond[:, first].argmax(), first])
+    text = (
+        f"{len(places):,} of {counted(len(low), 'number')} of the observations are beyond the bounds of "
+        f"{name_of(env)}: number {first} reaches {reach:.4g}, but its bounds are [{low[first]:.4g}, {high[first]:.4g}]"
+    )
+    return [Finding("env", WARNING, text, OTHER_UNITS)]
 
 
 def count_hidden(data: Dataset, env: gymnasium.Env[Any, Any]) -> int:

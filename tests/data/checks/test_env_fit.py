@@ -23,7 +23,7 @@ from offpcc.data.checks import env_fit
 from offpcc.data.checks.env_fit import bounds_for, env_notices, fits
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.envs.wrappers import DropIndices, PreviousAction
-from offpcc.utils.findings import FAULT, OK
+from offpcc.utils.findings import FAULT, OK, WARNING
 
 
 class Cart(gymnasium.Env):
@@ -41,6 +41,16 @@ def data(size=2, **metadata):
     given = recorded(20, truncations=flags(20, 9))
     observations = np.random.default_rng(0).normal(size=(20, size)).astype(np.float32)
     return replace(Dataset.from_arrays(**{**given, "observations": observations}), metadata=metadata)
+
+
+def test_observations_beyond_the_bounds_of_the_environment_are_told():
+    env, recording = Cart(), data()
+    env.observation_space = Box(np.array([-np.inf, -0.1], "f"), np.array([9, 0.1], "f"))
+    (finding,) = fits(recording, env)
+    assert (finding.check, finding.level) == ("env", WARNING)
+    assert "1 of 2 numbers of the observations are beyond the bounds of Cart: number 1 reaches" in finding.found
+    env.observation_space = Box(-99, 99, (2,), np.float32)
+    assert only(fits(recording, env), OK)
 
 
 def only(findings, level):
