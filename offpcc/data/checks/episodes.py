@@ -77,7 +77,8 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
         remedy = "fine if the task has no end of its own; values are then bootstrapped everywhere"
         found.append(Finding("ends", NOTE, f"no termination; {text}", remedy))
     if num_empty := _last_without_action(data):
-        text = f"the actions and rewards of all {num_empty:,} last steps are 0, and of hardly any other step"
+        which = "terminal" if terminated.any() else "last"
+        text = f"the actions and rewards of all {num_empty:,} {which} steps are 0, and of hardly any other step"
         found.append(Finding("ends", WARNING, text, ONLY_OBSERVED))
     single = int((data.lengths == 1).sum())
     if 2 * single > data.num_episodes and not length_notices(data.lengths):
@@ -91,11 +92,15 @@ def ends(data: Dataset, motion: Motion | None, noticed: Sequence[Finding]) -> li
 
 
 def _last_without_action(data: Dataset) -> int:
-    """Return the number of episodes if all last steps, but few others, have zeros for action and reward, else 0."""
+    """Return how many last steps have zeros for action and reward, if all of them do but few other steps, else 0.
+
+    If episodes terminated, only these count: files do not hold the last step of a cut one without its next observation.
+    """
     is_empty = ~data.actions.any(axis=1) & (data.rewards == 0)
-    last = data.stops - 1
-    is_rule = data.num_episodes > 1 and is_empty[last].all() and is_empty.mean() < 2.0 * len(last) / data.num_steps
-    return data.num_episodes if is_rule else 0
+    terminated = _last_flags(data)[0]
+    last = data.stops[terminated if terminated.any() else slice(None)] - 1
+    is_rule = len(last) > 1 and is_empty[last].all() and is_empty.mean() < 2.0 * data.num_episodes / data.num_steps
+    return len(last) if is_rule else 0
 
 
 def time_limit(data: Dataset, limit: int | None) -> Finding:

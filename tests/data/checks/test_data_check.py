@@ -269,6 +269,9 @@ def late_rewards(given):
 def last_rows_only_observed(given):
     for key in ("actions", "rewards"):
         given[key][last_rows(given)] = 0.0
+    kept = ~given["timeouts"]  # as `Dataset.save` leaves them out
+    given["timeouts"] = np.append(given["timeouts"][1:], False)
+    given |= {key: column[kept] for key, column in given.items()}
 
 
 def twice(given):
@@ -317,7 +320,7 @@ PLANTED = {
     choices_as_one_hot_floats: [("actions", NOTE, ["numbers, one-hot, so they seem to be choices"])],
     whole_numbers: [("actions", WARNING, ["whole numbers from -", "choices"])],
     late_rewards: [("rewards", WARNING, ["fit the step before better than their own"])],
-    last_rows_only_observed: [("ends", WARNING, ["the actions and rewards of all 20 last steps are 0"])],
+    last_rows_only_observed: [("ends", WARNING, ["the actions and rewards of all", "terminal steps are 0"])],
     twice: [("copies", WARNING, ["2 of 22 episodes repeat another (episode 20 is 2)"])],
     too_short: [("size", WARNING, ["fewer than a batch of 256"])],
 }
