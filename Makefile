@@ -135,14 +135,15 @@ $(PAPER): $(VENV)/installed
 	  --gin "ActorCritic.precision = 'bfloat16'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
 	  --threads 2 --results results/evidence/paper --no_video --resume
 
-# PyBullet's tasks with hidden velocities or positions, one setting for all, two ids each.
-VELOCITIES := $(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0 halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0)
+# PyBullet's tasks with hidden velocities or positions, one setting for all, two seeds each: task and epochs of 5,000 steps.
+VELOCITIES := $(addsuffix +60,$(addprefix velocities+,halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0))
+VELOCITIES += $(addsuffix +100,$(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0))
 
 evidence-velocities: $(VELOCITIES)
 
 $(VELOCITIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config evidence/velocities.gin --run_id 1 2 \
-	  --threads 1 --results results/evidence/velocities --no_video --resume
+	  --gin "train.num_epochs = $(word 3,$(subst +, ,$@))" --threads 1 --results results/evidence/velocities --no_video --resume
 
 # Learning from recorded data: environment, data, algorithm, config. The first two kinds of data are made here; the last are
 # others' recordings, which are to lie in $OFFPCC_DATASETS (results/README.md names their sources).
