@@ -40,6 +40,7 @@ from offpcc.envs.wrappers import (
     WithoutState,
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
+from offpcc.envs.wrappers.old_gym import OF_OLD_GYM
 from offpcc.utils.errors import UserError, first_line, message_of, similar, warn_of_data
 from offpcc.utils.paths import import_own
 from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
@@ -561,6 +562,11 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     if games := atari.similar_game(name):
         return f"{name}: offpcc does not make this form of the game; choose {games}"
     module, _, own_name = name.rpartition(":")
+    if own_name in getattr(sys.modules.get("gym.envs.registration"), "registry", ()):
+        return (
+            f"{name} is registered in the old gym, not in Gymnasium; {OLD_GYM}; if its spaces are no Box, write a "
+            f"gymnasium.Env of your own around it, see {OF_OLD_GYM}"
+        )
     if own := _registered_by(module):
         named = similar(own_name, own) or own[:MOST_NAMED]
         return f"{name}: {module} registers {', '.join(named)}; give {module}:{named[0]}"

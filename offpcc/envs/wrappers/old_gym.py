@@ -10,6 +10,7 @@ from offpcc.envs.aliases import Array, Info
 from offpcc.utils.errors import UserError
 
 MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
+OF_OLD_GYM = '"Environments of the old gym" in docs/your_environment.md'
 
 
 class OldGym(gymnasium.Env[Array, Array]):
@@ -118,7 +119,8 @@ class OldGym(gymnasium.Env[Array, Array]):
         space: Any = getattr(self.old, name, None)
         if not (hasattr(space, "low") and hasattr(space, "high")):
             raise UserError(
-                f"{self._name}.{name} is {space}, which has no bounds `low` and `high`; offpcc needs a Box of numbers"
+                f"{self._name}.{name} is {space}, which has no bounds `low` and `high`; OldGym takes a Box of numbers "
+                f"only: write a gymnasium.Env of your own around the old environment, see {OF_OLD_GYM}"
             )
         dtype = np.dtype(getattr(space, "dtype", None) or np.float32)
         shape = tuple(getattr(space, "shape", None) or np.shape(space.low))

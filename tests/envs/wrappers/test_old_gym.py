@@ -1,5 +1,8 @@
 """Environments of the old gym; `gym` is not installed, so these are made of what its interface was."""
 
+import sys
+import types
+
 import gymnasium
 import numpy as np
 import pytest
@@ -98,8 +101,16 @@ def test_spaces_of_one_bound_without_a_type_are_read():
 def test_a_space_without_bounds_is_refused(name):
     old = OldDrift()
     setattr(old, name, type("Discrete", (), {"n": 4, "shape": (), "__repr__": lambda self: "Discrete(4)"})())
-    with pytest.raises(UserError, match=rf"OldDrift\.{name} is Discrete\(4\)"):
+    with pytest.raises(UserError, match=rf"OldDrift\.{name} is Discrete\(4\).* write a gymnasium\.Env"):
         OldGym(old)
+
+
+def test_an_id_of_the_old_gym_is_told_from_an_unknown_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gym.envs.registration", types.SimpleNamespace(registry={"OldMaze-v0": None}))
+    with pytest.raises(UserError, match=r"OldMaze-v0 is registered in the old gym, not in Gymnasium; wrap it"):
+        offpcc.make("OldMaze-v0")
+    with pytest.raises(UserError, match="OldMaze-v1: there is no such environment"):
+        offpcc.make("OldMaze-v1")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
