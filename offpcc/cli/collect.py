@@ -265,5 +265,6 @@ def advised(name: str, env: gymnasium.Env[Any, Any], actor: ActorCritic | None) 
     algorithm, config = "iql", "defaults/recorded" if sees_images else "offline_quickstart"
     if isinstance(env.action_space, OneHot):
         is_atari = space.shape == ATARI_STACK
-        algorithm, config = "dcql", "discrete/atari_dcql" if is_atari else "discrete/cartpole_data"
+        algorithm = "dcql"
+        config = "discrete/atari_dcql" if is_atari else config if sees_images else "discrete/cartpole_data"
     return f"{'c' * sees_images}{'r' * needs_memory}{algorithm}", f"configs/{config}.gin"

@@ -10,7 +10,9 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import gymnasium
 import h5py
+import numpy as np
 import pytest
 from collected import ENV, agent, left, run
 from rich.console import Console
@@ -22,6 +24,7 @@ from offpcc.data.recording.recorder import Recorder
 from offpcc.training.loggers import console
 from offpcc.utils.errors import UserError
 from offpcc.utils.signals import Interrupted
+from offpcc.utils.spaces import OneHot
 
 STOP = Interrupted(2)
 
@@ -112,6 +115,13 @@ def test_memory_is_advised_where_the_actor_has_one_or_random_data_hides_much(her
     run(env=env, actor=agent("actor.pt", algo, env) if algo else "random", steps=9)
     command = capsys.readouterr().out
     assert f" --algo {advised} " in command and command.endswith(f" --config configs/{config}.gin\n")
+
+
+def test_images_with_discrete_actions_are_advised_a_config_with_convolutions():
+    env = gymnasium.Env()
+    env.observation_space = gymnasium.spaces.Box(0, 255, (96, 96, 3), np.uint8)
+    env.action_space = OneHot(gymnasium.spaces.Discrete(5))
+    assert collect.advised("race-v0", env, None) == ("cdcql", "configs/defaults/recorded.gin")
 
 
 @pytest.mark.parametrize("actor", ["random", "actor.pt"])
