@@ -564,8 +564,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     module, _, own_name = name.rpartition(":")
     if own_name in getattr(sys.modules.get("gym.envs.registration"), "registry", ()):
         return (
-            f"{name} is registered in the old gym, not in Gymnasium; {OLD_GYM}; if its spaces are no Box, write a "
-            f"gymnasium.Env of your own around it, see {OF_OLD_GYM}"
+            f"{name} is registered in the old gym, not in Gymnasium; {OLD_GYM}; if its spaces are neither Box nor "
+            f"Discrete, write a gymnasium.Env of your own around it, see {OF_OLD_GYM}"
         )
     if own := _registered_by(module):
         named = similar(own_name, own) or own[:MOST_NAMED]

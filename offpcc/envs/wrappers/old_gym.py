@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from offpcc.envs.aliases import Array, Info
 from offpcc.utils.errors import UserError
@@ -13,13 +13,13 @@ MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
 OF_OLD_GYM = '"Environments of the old gym" in docs/your_environment.md'
 
 
-class OldGym(gymnasium.Env[Array, Array]):
+class OldGym(gymnasium.Env[Any, Any]):
     """Adapter that makes an environment of the old gym a Gymnasium environment.
 
     It needs no `gym` package, unless the old environment imports it. The old environment must have `reset()`, which
     returns an observation; `step(action)`, which returns observation, reward, done and info; and spaces with `low`,
-    `high`, `shape` and `dtype`. It may have `seed(n)`, `render(mode=...)` and `close()`. To train in one, register it
-    in your own file, `my_lab.py`::
+    `high`, `shape` and `dtype`, or with `n` (`Discrete`). It may have `seed(n)`, `render(mode=...)` and `close()`. To
+    train in one, register it in your own file, `my_lab.py`::
 
         import gymnasium
         from offpcc.envs.wrappers.old_gym import OldGym
@@ -50,13 +50,13 @@ class OldGym(gymnasium.Env[Array, Array]):
         render_mode: None, or one of the old environment's modes, such as "rgb_array" or "human".
 
     Raises:
-        UserError: A space has no bounds (`Discrete`, `Dict`), or the environment does not have the old interface.
+        UserError: A space is neither a Box nor `Discrete`, or the environment does not have the old interface.
     """
 
     def __init__(self, env: Any, *, time_limit: int | None = None, render_mode: str | None = None) -> None:
         self.old = env
-        self.observation_space = self._box("observation_space")
-        self.action_space = self._box("action_space")
+        self.observation_space = self._space("observation_space")
+        self.action_space = self._space("action_space")
         old = getattr(env, "metadata", None) or {}
         self.metadata = {
             "render_modes": list(old.get("render.modes") or old.get("render_modes") or []),
@@ -80,7 +80,7 @@ class OldGym(gymnasium.Env[Array, Array]):
         self._show()
         return self._read(observation), {}
 
-    def step(self, action: Array) -> tuple[Array, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, Info]:
         """Take an environment step. Truncation and termination are separated as the class docstring says."""
         result = self.old.step(action)
         if len(result) != 4:
@@ -115,12 +115,15 @@ class OldGym(gymnasium.Env[Array, Array]):
     def _name(self) -> str:
         return type(self.old).__name__
 
-    def _box(self, name: str) -> Box:
+    def _space(self, name: str) -> Box | Discrete:
         space: Any = getattr(self.old, name, None)
+        if isinstance(number := getattr(space, "n", None), int | np.integer) and not getattr(space, "shape", None):
+            return Discrete(int(number))
         if not (hasattr(space, "low") and hasattr(space, "high")):
             raise UserError(
-                f"{self._name}.{name} is {space}, which has no bounds `low` and `high`; OldGym takes a Box of numbers "
-                f"only: write a gymnasium.Env of your own around the old environment, see {OF_OLD_GYM}"
+                f"{self._name}.{name} is {space}, which has neither bounds `low` and `high` nor a number `n`; OldGym "
+                f"takes a Box or Discrete: write a gymnasium.Env of your own around the old environment, see "
+                f"{OF_OLD_GYM}"
             )
         dtype = np.dtype(getattr(space, "dtype", None) or np.float32)
         shape = tuple(getattr(space, "shape", None) or np.shape(space.low))

@@ -6,11 +6,12 @@ import types
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 import offpcc
 from offpcc.envs.check import examine_env
 from offpcc.envs.wrappers.old_gym import OldGym
+from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import OK, WARNING
 
@@ -100,9 +101,36 @@ def test_spaces_of_one_bound_without_a_type_are_read():
 @pytest.mark.parametrize("name", ["observation_space", "action_space"])
 def test_a_space_without_bounds_is_refused(name):
     old = OldDrift()
-    setattr(old, name, type("Discrete", (), {"n": 4, "shape": (), "__repr__": lambda self: "Discrete(4)"})())
-    with pytest.raises(UserError, match=rf"OldDrift\.{name} is Discrete\(4\).* write a gymnasium\.Env"):
+    setattr(old, name, type("Dict", (), {"__repr__": lambda self: "Dict(a)"})())
+    with pytest.raises(UserError, match=rf"OldDrift\.{name} is Dict\(a\), .* write a gymnasium\.Env"):
         OldGym(old)
+    setattr(old, name, type("MultiBinary", (), {"n": 4, "shape": (4,), "__repr__": lambda self: "MultiBinary(4)"})())
+    with pytest.raises(UserError, match=rf"OldDrift\.{name} is MultiBinary\(4\), .* write a gymnasium\.Env"):
+        OldGym(old)
+
+
+class OldDoors(OldDrift):
+    """A door to choose, of a room with a number; the door of the room's number is right."""
+
+    observation_space = type("Discrete", (), {"n": 3, "shape": ()})()
+    action_space = type("Discrete", (), {"n": np.int64(3), "shape": ()})()
+
+    def reset(self):
+        self.steps, self.room = 0, self.random.randint(3)
+        return self.room
+
+    def step(self, action):
+        self.steps += 1
+        reward, self.room = float(action == self.room), self.random.randint(3)
+        return self.room, reward, self.steps == 10, {}
+
+
+def test_choices_of_the_old_gym_are_learned():
+    assert OldGym(OldDoors()).action_space == OldGym(OldDoors()).observation_space == Discrete(3)
+    small = {"hidden_dims": (32,), "lr": 1e-2, "gamma": 0.5, "buffer": {"batch_size": 32}, "seed": 1}
+    learner = offpcc.DQN(lambda: OldGym(OldDoors(), time_limit=10), **small)
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=400, update_after=100, num_test_episodes_per_epoch=3)
+    assert learner.loop.rows[-1]["test/return"] == 10.0
 
 
 def test_an_id_of_the_old_gym_is_told_from_an_unknown_one(monkeypatch):
