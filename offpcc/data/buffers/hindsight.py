@@ -23,7 +23,7 @@ from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
-from offpcc.utils.spaces import PackedDict
+from offpcc.utils.spaces import DictShape, PackedDict
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"  # keys of Gymnasium-Robotics' goal environments
 GOALS = (spaces.Box, spaces.MultiBinary)
@@ -35,7 +35,8 @@ class Hindsight(BufferBase):
     Such a copy begins with the episode's first step. Its goal is what the episode had achieved after a random number of
     steps, and the copy ends there, as truncated. So each transition gets a goal that its own future reached. All steps
     of a copy have one goal, so a memory reads a history as it could have been. The environment computes the rewards; if
-    it has ``compute_terminated``, a copy ends at the first step that this says ends the task.
+    it has ``compute_terminated``, a copy ends at the first step that this says ends the task. The termination of an
+    episode is one in its copies, too.
 
     Args:
         observation_space: the space of packed Dict observations with the keys "achieved_goal" and "desired_goal".
@@ -58,7 +59,9 @@ class Hindsight(BufferBase):
         super().__init__(observation_space, *args, **kwargs)
         entries = observation_space.entries if isinstance(observation_space, PackedDict) else {}
         goals: list[Any] = [entries.get(key) for key in (ACHIEVED, DESIRED)]
-        if not isinstance(observation_space, PackedDict) or not all(isinstance(goal, GOALS) for goal in goals):
+        shape = observation_space.unpacked_shape if isinstance(observation_space, PackedDict) else DictShape((), ())
+        parts = {part.key: part.columns for part in shape.vectors}  # without images
+        if not {ACHIEVED, DESIRED} <= parts.keys() or not all(isinstance(goal, GOALS) for goal in goals):
             raise UserError(
                 f"{type(self).__name__} needs Dict observations with the vectors {ACHIEVED!r} and {DESIRED!r}, but "
                 f"observations are {observation_space}; choose another buffer for this environment"
@@ -68,16 +71,15 @@ class Hindsight(BufferBase):
                 f"{ACHIEVED!r} has the shape {goals[0].shape}, but {DESIRED!r} has {goals[1].shape}; give "
                 f"both the same shape"
             )
-        parts = {part.key: part.columns for part in observation_space.unpacked_shape.vectors}
-        self.num_goals, self.num_bytes = num_goals, observation_space.num_vector_bytes
-        self.achieved, self.desired, self.goal_shape = parts[ACHIEVED], parts[DESIRED], goals[0].shape
+        self.num_goals, self.num_bytes = num_goals, 4 * shape.num_numbers
+        self.achieved, self.desired, self.goals = parts[ACHIEVED], parts[DESIRED], goals
         self.goal_randomness = NumpyGenerator(int(kwargs.get("seed", 0)), 4)
         self._env: Any = None
         self._is_checked = False
         self._begin_all()
 
     def _begin_all(self) -> None:
-        self.steps: list[list[tuple[Array, Array, float]]] = [[] for _ in range(self.num_envs)]
+        self.steps: list[list[tuple[Array, Array, float, bool]]] = [[] for _ in range(self.num_envs)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the environment, which may not be picklable; it is made again."""
@@ -87,6 +89,11 @@ class Hindsight(BufferBase):
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
         """Return the bytes of so many steps with their copies, which have half of an episode's steps on average."""
         return int(cast(Any, super()).planned_bytes(num_steps + num_steps * self.num_goals // 2, longest_episode))
+
+    def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
+        """See `planned_bytes`."""
+        num_steps += num_steps * self.num_goals // 2
+        return int(cast(Any, super()).planned_file_bytes(num_steps, longest_episode))
 
     def unused_parameters(self) -> dict[str, str]:
         """See `BufferBase`."""
@@ -109,8 +116,8 @@ class Hindsight(BufferBase):
             self.truncate(env)
         steps = self.steps[env]
         if not steps:
-            steps.append((np.array(observation), np.zeros(0, np.float32), 0.0))
-        steps.append((np.array(next_observation), np.array(action, np.float32), float(reward)))
+            steps.append((np.array(observation), np.zeros(0, np.float32), 0.0, False))
+        steps.append((np.array(next_observation), np.array(action, np.float32), float(reward), terminated))
         cast(Any, super()).push(observation, action, reward, next_observation, terminated, truncated, env)
         if terminated or truncated:
             self._store_copies(env)
@@ -135,13 +142,14 @@ class Hindsight(BufferBase):
         numbers = np.ascontiguousarray(packed[:, : self.num_bytes]).view(np.float32)
         achieved = numbers[:, self.achieved].copy()
         if not self._is_checked:
-            self._check_rewards(achieved, numbers[0, self.desired].copy(), [step[2] for step in steps[1:]])
+            self._check_rewards(achieved[1:], numbers[1:, self.desired].copy(), [step[2] for step in steps[1:]])
         for reached in self.goal_randomness.generator.integers(1, len(steps), self.num_goals):
             goal, length = achieved[reached], int(reached)
             numbers[:, self.desired] = goal
             packed[:, : self.num_bytes] = numbers.view(np.uint8)
             rewards = self._rewards(achieved[1 : length + 1], goal)
             ends = self._ends(achieved[1 : length + 1], goal)
+            ends[-1] |= steps[length][3]
             is_terminated = bool(ends.any())
             length = int(ends.argmax()) + 1 if is_terminated else length
             for i in range(length):
@@ -173,13 +181,25 @@ class Hindsight(BufferBase):
                     f"info), as those of gymnasium-robotics, but {type(self._env).__name__} has none; add it, or "
                     f"choose another buffer"
                 )
+            own = getattr(self._env.observation_space, "spaces", {}).get(ACHIEVED)
+            if own is not None and own.shape != self.goals[0].shape:
+                raise UserError(
+                    f"{type(self).__name__}: {ACHIEVED!r} has the shape {self.goals[0].shape}, but compute_reward of "
+                    f"{type(self._env).__name__} takes {own.shape}; remove the wrapper that changes goals, such as "
+                    f"Concatenate"
+                )
         return self._env
 
     def _rewards(self, achieved: Array, goal: Array) -> Array:
-        """Return the rewards (T,) of states with these achieved goals (T, G)."""
-        shape = (len(achieved), *self.goal_shape)
-        desired = np.broadcast_to(goal, achieved.shape).reshape(shape)
-        rewards = np.asarray(self.env.compute_reward(achieved.reshape(shape), desired, {}), np.float64)
+        """Return the rewards (T,) of states with these achieved goals (T, G), for one desired goal or one each."""
+        goals, env = self._as_given(achieved, np.broadcast_to(goal, achieved.shape)), self.env
+        try:
+            rewards = np.asarray(env.compute_reward(*goals, {}), np.float64)
+        except Exception as error:  # of the user's code
+            raise UserError(
+                f"compute_reward of {type(env).__name__} raised {type(error).__name__}: {error}; it has to take the "
+                f"goals {goals[0].shape} of {len(achieved)} steps at once, and an empty info"
+            ) from error
         if rewards.shape != (len(achieved),):
             raise UserError(
                 f"compute_reward of {type(self.env).__name__} returned the shape {rewards.shape} for {len(achieved)} "
@@ -192,27 +212,31 @@ class Hindsight(BufferBase):
         ends = getattr(self.env, "compute_terminated", None)
         if ends is None:
             return np.zeros(len(achieved), bool)
-        shape = self.goal_shape
-        return np.array([bool(ends(one.reshape(shape), goal.reshape(shape), {})) for one in achieved])
+        return np.array([bool(ends(*self._as_given(one, goal), {})) for one in achieved])
+
+    def _as_given(self, *goals: Array) -> list[Array]:
+        """Return achieved and desired goals (..., G) with the shapes and dtypes of the environment's."""
+        given = zip(goals, self.goals, strict=True)
+        return [goal.reshape(*goal.shape[:-1], *space.shape).astype(space.dtype) for goal, space in given]
 
     def _check_rewards(self, achieved: Array, goal: Array, rewards: list[float]) -> None:
-        """Raise unless `compute_reward` gives the rewards of the first episode; later ones are not checked."""
-        self._is_checked = True
-        computed = self._rewards(achieved[1:], goal)
+        """Raise unless `compute_reward` gives the rewards of an episode, up to the first one whose rewards differ."""
+        self._is_checked = len(set(rewards)) > 1
+        computed = self._rewards(achieved, goal)
         if (differs := ~np.isclose(computed, rewards, rtol=1e-4, atol=1e-4)).any():
             step = int(differs.argmax())
             raise UserError(
                 f"{type(self).__name__}: the reward of step {step} is {rewards[step]:g}, but compute_reward of "
                 f"{type(self.env).__name__} gives {computed[step]:g}, so episodes with other goals would have wrong "
-                f"rewards; remove the wrapper that changes rewards, or choose another buffer"
+                f"rewards; remove the wrapper that changes rewards or goals, or choose another buffer"
             )
 
     def metadata(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the content, with the steps of unfinished episodes."""
         unfinished = []
         for steps in self.steps:
-            columns = zip(*steps, strict=True) if steps else ((), (), ())
-            observations, actions, rewards = map(list, columns)
+            columns = zip(*steps, strict=True) if steps else ((), (), (), ())
+            observations, actions, rewards, _ = map(list, columns)
             unfinished.append(
                 {
                     "observations": torch.from_numpy(np.array(observations, np.uint8)),
@@ -229,7 +253,8 @@ class Hindsight(BufferBase):
         self._begin_all()
         for steps, saved in zip(self.steps, metadata["unfinished_goals"], strict=True):
             actions = [np.zeros(0, np.float32), *saved["actions"].numpy()] if saved["rewards"] else []
-            steps += zip(saved["observations"].numpy(), actions, saved["rewards"], strict=True)
+            ends = [False] * len(actions)
+            steps += zip(saved["observations"].numpy(), actions, saved["rewards"], ends, strict=True)
 
 
 @configurable

@@ -9,7 +9,7 @@ from exact_resume import assert_resumes_exactly
 from gymnasium import spaces
 
 import offpcc
-from offpcc.data import HindsightRecurrentReplayBuffer, HindsightReplayBuffer, PrioritizedReplayBuffer
+from offpcc.data import HindsightRecurrentReplayBuffer, HindsightReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.hindsight import Hindsight
 from offpcc.training.loggers import Loggers
 from offpcc.utils.errors import DataWarning, UserError
@@ -199,6 +199,8 @@ def test_what_gives_no_hindsight_is_one_message(buffer_class):
 
     refused("needs Dict observations with the vectors 'achieved_goal'", spaces.Dict(achieved_goal=PLACE))
     refused("needs Dict .* vectors", spaces.Dict(achieved_goal=PLACE, desired_goal=spaces.Discrete(3)))
+    image = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    refused("needs Dict .* vectors", spaces.Dict(achieved_goal=image, desired_goal=image))
     other = spaces.Box(-9, 9, (3,), np.float32)
     refused(
         r"'achieved_goal' has the shape \(2,\), but .* has \(3,\)", spaces.Dict(achieved_goal=PLACE, desired_goal=other)
@@ -206,11 +208,82 @@ def test_what_gives_no_hindsight_is_one_message(buffer_class):
     refused("set its attribute make_env", make_env=None)
     refused("needs an environment with compute_reward", compute_reward=None)
     refused(r"returned the shape \(1,\) for 3 goals", compute_reward=lambda self, *given: np.zeros(1))
+    refused(
+        r"raised KeyError: 'force'; .* 3 steps at once, and an empty info", compute_reward=lambda *g: g[-1]["force"]
+    )
+    one_number = spaces.Dict(achieved_goal=ACTIONS, desired_goal=ACTIONS)
+    refused(r"has the shape \(2,\), but compute_reward of Changed takes \(1,\)", observation_space=one_number)
     refused(r"the reward of step 0 is .*, but compute_reward .* gives 7", compute_reward=lambda *given: np.full(3, 7.0))
     with pytest.raises(UserError, match="needs Dict observations"):
         buffer_class(PLACE, ACTIONS)
     with pytest.raises(AttributeError, match="HindsightReplayBuffer"):
         offpcc.HerReplayBuffer
+
+
+@BUFFERS
+def test_rewards_are_compared_until_some_differ(buffer_class):
+    class Tenfold(Ending):
+        """Gives a reward of 10 at the goal, but computes 1."""
+
+        def step(self, action):
+            seen, reward, *rest = super().step(action)
+            return seen, 10 * reward, *rest
+
+        def compute_reward(self, achieved, desired, info):
+            return super().compute_reward(achieved, desired, info) + 1
+
+        def compute_terminated(self, achieved, desired, info):
+            return False
+
+    assert filled(buffer_class, Tenfold, (1, 1))
+    with pytest.raises(UserError, match=r"the reward of step .* is 10, but compute_reward of Tenfold gives 1"):
+        filled(buffer_class, Tenfold, [60] * 20)
+
+
+@BUFFERS
+def test_goals_have_the_dtype_of_their_space_and_may_change_in_an_episode(buffer_class):
+    class Cells(gymnasium.Env):
+        """Walks over 9 cells, whose distances are in a table; the goal of each step is another one."""
+
+        cell = spaces.Box(0, 8, (1,), np.int64)
+        observation_space, action_space = spaces.Dict(achieved_goal=cell, desired_goal=cell), ACTIONS
+        distances = np.abs(np.subtract.outer(np.arange(9), np.arange(9)))
+
+        def compute_reward(self, achieved, desired, info):
+            return -self.distances[achieved[:, 0], desired[:, 0]]
+
+    env = Cells()
+    packed_dict = PackedDict(env.observation_space)
+    buffer = buffer_class(packed_dict, ACTIONS, num_goals=5)
+    buffer.make_env = Cells
+    seen = [{"achieved_goal": np.array([n]), "desired_goal": np.array([8 - n])} for n in range(9)]
+    for n in range(8):
+        after = seen[n + 1]
+        reward = env.compute_reward(after["achieved_goal"][None], after["desired_goal"][None], {})[0]
+        buffer.push(packed_dict.pack(seen[n]), [0.0], reward, packed_dict.pack(after), False, n == 7)
+    own, *copies = stored(buffer)
+    np.testing.assert_array_equal(own[2], [-6, -4, -2, 0, -2, -4, -6, -8])
+    for _, actions, rewards, _ in copies:
+        np.testing.assert_array_equal(rewards, np.arange(1 - len(actions), 1))
+
+
+@BUFFERS
+def test_the_termination_of_an_episode_is_one_in_its_copies(buffer_class):
+    buffer, _ = filled(buffer_class, Drift, (), num_goals=20)
+    seen, actions, rewards, _ = played(Drift(), 4, 0)
+    packed = [PackedDict(SPACE).pack(one) for one in seen]
+    for i in range(4):
+        buffer.push(packed[i], actions[i], rewards[i], packed[i + 1], i == 3, False)
+    ends = {(len(chosen), is_terminated) for _, chosen, _, is_terminated in stored(buffer)}
+    assert ends == {(1, False), (2, False), (3, False), (4, True)}
+
+
+def test_plans_of_files_count_copies():
+    image = spaces.Box(0, 255, (64, 64, 1), np.uint8)
+    space = PackedDict(spaces.Dict(achieved_goal=PLACE, desired_goal=PLACE, picture=image))
+    for buffer_class, is_in_file in ((ReplayBuffer, False), (HindsightReplayBuffer, True)):
+        buffer = buffer_class(space, ACTIONS, memory_limit=20_000 * space.shape[0])
+        assert (buffer.planned_file_bytes(10_000, 50) > 0) == is_in_file
 
 
 def make_drift():
