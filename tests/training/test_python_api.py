@@ -1315,7 +1315,7 @@ def collected():
         ),
         (lambda: offpcc.nonsense, "module 'offpcc' has no attribute 'nonsense'"),
         (lambda: offpcc.SACC, "module 'offpcc' has no attribute 'SACC'; did you mean SAC?"),
-        (lambda: offpcc.data.split, "module 'offpcc.data' has no attribute 'split'; it has Dataset, Prioritized"),
+        (lambda: offpcc.data.split, "module 'offpcc.data' has no attribute 'split'; it has Dataset, Hindsight"),
         (lambda: offpcc.SAC(Drift, **SMALL).learn(1000), "the learner has no attribute 'learn'; in offpcc: train("),
         (lambda: offpcc.IQLConfig, "'IQLConfig'; in offpcc: offpcc.IQL(env, "),
         (lambda: offpcc.SubprocVecEnv, "'SubprocVecEnv'; in offpcc: environments="),
