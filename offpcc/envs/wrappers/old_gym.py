@@ -10,7 +10,7 @@ from offpcc.envs.aliases import Array, Info
 from offpcc.utils.errors import UserError
 
 MAX_SEED = 2**31  # old generators take 32 bits, sometimes signed
-OF_OLD_GYM = '"Environments of the old gym" in docs/your_environment.md'
+OF_OLD_GYM = "`offpcc docs your_environment`"
 
 
 class OldGym(gymnasium.Env[Any, Any]):
