@@ -411,7 +411,8 @@ def load(
         facts["then_env_steps"] = saved.get("then_env_steps", 0) if then_env_steps is None else then_env_steps
         if dataset is not None and not facts["then_env_steps"]:
             arguments["environments"] = {}  # the learner goes online no more
-        experiment = build_run(RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers))
+        spec = RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers)
+        experiment = build_run(spec)
     if (switch_step := content["loop"].get("switch_step")) is not None:
         with closed_on_failure(experiment):
             if then_env_steps == 0:
@@ -436,14 +437,16 @@ def load(
     with (
         closed_on_failure(experiment),
         torch_settings(experiment.algorithm.device, threads),
-        _explain_misfit(content, path, experiment, {"parts" if path.is_dir() else "chunks": []}, remedy),
+        _explain_misfit(
+            content, path, experiment, {"parts" if isinstance(content, Checkpoint) else "chunks": []}, remedy
+        ),
     ):
         for message in [*messages, *_load(content, experiment)]:
             print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
     experiment.steps_per_epoch = content.get("steps_per_epoch")
-    if path.is_dir() and experiment.spec is not None:
-        trained = experiment.spec.training
+    if isinstance(content, Checkpoint):
+        trained = spec.training
         experiment.asked = trained.get("num_epochs"), trained.get("stop_return")
         experiment.steps_per_epoch = trained["num_steps_per_epoch"]
     return experiment

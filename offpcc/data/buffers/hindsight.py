@@ -86,14 +86,17 @@ class Hindsight(BufferBase):
         inherited: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
         return inherited | {"_env": None}
 
+    def _with_copies(self, num_steps: int) -> int:
+        """Return so many steps and those of their copies, which have half of an episode's steps on average."""
+        return num_steps + num_steps * self.num_goals // 2
+
     def planned_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """Return the bytes of so many steps with their copies, which have half of an episode's steps on average."""
-        return int(cast(Any, super()).planned_bytes(num_steps + num_steps * self.num_goals // 2, longest_episode))
+        """Return the bytes of so many steps and of their copies."""
+        return int(cast(Any, super()).planned_bytes(self._with_copies(num_steps), longest_episode))
 
     def planned_file_bytes(self, num_steps: int, longest_episode: int | None) -> int:
-        """See `planned_bytes`."""
-        num_steps += num_steps * self.num_goals // 2
-        return int(cast(Any, super()).planned_file_bytes(num_steps, longest_episode))
+        """See `BufferBase`; with the copies."""
+        return int(cast(Any, super()).planned_file_bytes(self._with_copies(num_steps), longest_episode))
 
     def unused_parameters(self) -> dict[str, str]:
         """See `BufferBase`."""
