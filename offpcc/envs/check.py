@@ -129,7 +129,7 @@ def examine_env(
         short = max(1, num_steps // 4)
         limit = _time_limit(bare) or _time_limit(wrapped)
         record = Rollout(bare, limit, num_steps, short, seed, longest_episode)
-        findings = [_versions(), _spaces(bare), *_check_record(record, limit, package_of(name_of(bare)) == "popgym")]
+        findings = [_versions(), _spaces(bare), *_check_record(bare, record, limit)]
         if not record.is_broken:
             wrapped_record = Rollout(wrapped, _time_limit(wrapped), short, 0, seed, longest_episode)
             findings += [
@@ -212,11 +212,11 @@ class End(NamedTuple):
     is_decided: bool  # no step before the last brought a reward
 
 
-def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
+def roll_out(env: Env, seed: int | None, actions_seed: int, always: Any = None) -> Iterator[Event]:
     """Yield the events of resets and random steps, episode after episode, without end.
 
     Actions are a bounded Box, or Discrete. `seed` is that of the first reset; None continues with the environment's
-    generator.
+    generator. With `always`, each step takes this action.
 
     Raises:
         BrokenEnvironment: The environment raised, or its return values do not follow Gymnasium's interface.
@@ -228,7 +228,9 @@ def roll_out(env: Env, seed: int | None, actions_seed: int) -> Iterator[Event]:
         yield _event(f"the reset of episode {episode}", 2, env.reset, seed=seed)
         seed = None
         for step in itertools.count(1):
-            if isinstance(space, OneHot):
+            if always is not None:
+                action = always
+            elif isinstance(space, OneHot):
                 action = random_action(space, generator)
             elif isinstance(space, Discrete):
                 action = space.start + generator.integers(space.n)
@@ -432,8 +434,8 @@ def _is_number(reward: Any) -> bool:
 # What one rollout shows -------------------------------------------------------------------------------------------
 
 
-def _check_record(record: Rollout, limit: int | None, has_decks: bool) -> Iterator[Finding]:
-    """Yield the findings of the longest rollout; `limit` is the time limit in steps. See `_check_episodes`."""
+def _check_record(env: Env, record: Rollout, limit: int | None) -> Iterator[Finding]:
+    """Yield the findings of the longest rollout; `limit` is the time limit in steps."""
     entries = [*record.entries.values()]
     if not (found := record.findings("interface")):
         found = [Finding("interface", OK, f"{record.num_steps:,} random steps, no exception")]
@@ -451,7 +453,7 @@ def _check_record(record: Rollout, limit: int | None, has_decks: bool) -> Iterat
     if record.num_steps:
         yield from record.findings("reward") or [_check_rewards(record.rewards)]
     if not record.is_broken:
-        yield _check_episodes(record, limit, has_decks)
+        yield _check_episodes(env, record, limit)
 
 
 def _check_entries(record: Rollout) -> Iterator[Finding]:
@@ -498,8 +500,8 @@ def _check_rewards(rewards: list[float]) -> Finding:
     return Finding("reward", OK, f"from {lowest:.4g} to {highest:.4g}, mean {np.mean(rewards):.4g}")
 
 
-def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Finding:
-    """Return the finding about ends; `has_decks` says that games end with their last card, always at one length."""
+def _check_episodes(env: Env, record: Rollout, limit: int | None) -> Finding:
+    """Return the finding about the ends of episodes."""
     ends, longest = record.ends, record.longest_episode
     end_it = (
         f"give it an end of at most {longest:,} steps by make.kwargs = {{'max_episode_steps': 1000}}, by "
@@ -526,13 +528,32 @@ def _check_episodes(record: Rollout, limit: int | None, has_decks: bool) -> Find
         have_one_length = not any(end.terminated and end.length != length for end in ends)
         is_decided = has_rewards and have_one_length and all(end.is_decided for end in of_length)
         is_ended = len(of_length) > 1 and all(end.terminated for end in of_length)
-        if is_suspect and is_ended and not (has_decks or is_decided):
+        has_decks = package_of(name_of(env)) == "popgym"  # games of cards end with the last card
+        is_excused = has_decks or is_decided or (length != limit and _ends_elsewhere(env, length))
+        if is_suspect and is_ended and not is_excused:
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
             return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)
     if num_both := sum(end.terminated and end.truncated for end in ends):
         remedy = "agents take that as a termination"
         return Finding("episodes", NOTE, f"{num_both} both terminated and truncated; {text}", remedy)
     return Finding("episodes", OK, text)
+
+
+def _ends_elsewhere(env: Env, length: int) -> bool:
+    """Return True if an episode of one repeated action does not end after `length` steps: actions decide the end."""
+    space = env.action_space
+    if isinstance(space, OneHot):
+        repeated: list[Any] = [one_hot(choice, len(space.low)) for choice in (0, len(space.low) - 1)]
+    else:
+        repeated = [space.low, space.high] if isinstance(space, Box) else [space.start, space.start + space.n - 1]
+    for action in repeated:
+        try:
+            events = list(itertools.islice(roll_out(env, 0, 0, action), length + 1))
+        except BrokenEnvironment:  # `_check_actions` reports it
+            continue
+        if not (events[-1].terminated or events[-1].truncated) or any(event.is_reset for event in events[1:]):
+            return True
+    return False
 
 
 def _space_as_text(space: gymnasium.Space[Any]) -> str:

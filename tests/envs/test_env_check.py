@@ -389,6 +389,20 @@ def test_ends_that_differ_are_terminations(find):
     assert found.level == OK
 
 
+def test_ends_that_repeated_actions_move_are_terminations(find):
+    """Random actions fall at one step in Flappy Bird; a bird that always flaps falls at another."""
+
+    class Crashes(Healthy):
+        def step(self, action):
+            observation, reward, *_ = super().step(action)
+            return observation, reward, bool(self.t == (6 if action[0] == 2 else 9)), False, {}
+
+    found, _ = find(Crashes, "episodes", max_episode_steps=None)
+    assert found.level == OK
+    found, _ = find(Crashes, "episodes", max_episode_steps=9)
+    assert found.level == FAULT
+
+
 def test_episodes_of_one_step_are_no_fault(find):
     found, _ = find(ends(1), "episodes")
     assert found.level == OK
