@@ -160,11 +160,11 @@ def statements(text: str, source: Path | str, skip_unknown: bool = False) -> Ite
             f"{source}: {first_line(error)} in {shown(repr(text.strip()), LONGEST_LINE)}; use only numbers or strings "
             f"as keys of a dictionary"
         ) from error
-    except (RecursionError, MemoryError) as error:
-        raise UserError(
-            f"{source}: brackets are nested too deeply in {shown(text.strip())}; use fewer brackets"
-        ) from error
-    except tokenize.TokenError as error:
+    except (RecursionError, MemoryError, tokenize.TokenError) as error:
+        if not isinstance(error, tokenize.TokenError) or "nested" in str(error):  # the latter from Python 3.12 on
+            raise UserError(
+                f"{source}: brackets are nested too deeply in {shown(text.strip())}; use fewer brackets"
+            ) from error
         raise UserError(
             f"{source}: a bracket or a quote is not closed after {text.strip()[-40:]!r}; close it"
         ) from error

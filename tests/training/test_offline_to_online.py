@@ -1034,7 +1034,7 @@ def test_wrong_options_are_refused(online, launch, quick, pendulum_file, tmp_pat
     assert f"--from {run} needs an environment" in refused("--from", run)
     assert "give one with --env; that run had --env pendulum-v0" in refused("--from", run)
     assert "an environment with the same observations" in refused("--from", run, "--env", "pendulum-p-v0")
-    assert "actions of 1" in refused("--from", run, "--env", "hopper-bullet-p-v0")
+    assert "actions of 1" in refused("--from", run, "--env", "water-maze-simple-pomdp-v0")
     config = ("--config", "test/offline_short.gin", "--gin", "train.num_steps_per_epoch=120")
     assert "SAC cannot go on from" in refused("--from", run, "--env", "pendulum-v0", "--algo", "sac", *config)
     assert "warm_up_steps is 1,000" in refused("--from", run, "--env", "pendulum-v0", *THEN)
