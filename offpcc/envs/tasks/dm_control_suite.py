@@ -1,5 +1,6 @@
 """Tasks of the DM Control suite (Tassa et al. 2018, arXiv:1801.00690) as Gymnasium environments."""
 
+import importlib.metadata
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -43,7 +44,8 @@ class DMControl(gym.Env[Array, Array]):
         camera_id: The task's camera for rendering.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed or older than MuJoCo, or there is nothing to
+            render with.
         ValueError: The task's observation lacks one of the keys.
     """
 
@@ -66,8 +68,15 @@ class DMControl(gym.Env[Array, Array]):
             require_opengl(f"dmc-{domain}-{task}")
         from dm_control import suite
 
-        # A few tasks also draw their model at random, only here; the seed fixes it.
-        self._environment = suite.load(domain, task, task_kwargs={"random": 0})
+        try:  # a few tasks also draw their model at random, only here; the seed fixes it
+            self._environment = suite.load(domain, task, task_kwargs={"random": 0})
+        except AttributeError as error:
+            if int(importlib.metadata.version("mujoco").split(".")[0]) < 4:
+                raise
+            raise gym.error.DependencyNotInstalled(
+                f"{PACKAGE} {importlib.metadata.version(PACKAGE)} does not run with MuJoCo "
+                f"{importlib.metadata.version('mujoco')} ({error}); run `pip install 'mujoco<4'`"
+            ) from error
         self._action_repeat = action_repeat
         parts = self._environment.observation_spec()
         self._keys = tuple(parts if keys is None else keys)
@@ -142,7 +151,8 @@ class DMControlImage(DMControl):
         kwargs: See `DMControl`; the camera of `render` is that of the image, too.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or there is nothing to render with.
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed or older than MuJoCo, or there is nothing to
+            render with.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """DM Control's tasks: rewards, ends, actions, pictures, and the cartpoles' observations."""
 
+import importlib.metadata
 from contextlib import ExitStack, closing
 from itertools import pairwise
 
@@ -316,6 +317,18 @@ def test_an_image_of_a_task_of_the_suite():
         first, _ = env.reset(seed=0)
         second = env.step(np.ones(6, np.float32))[0]
     assert first.shape == (1, 84, 84) and first.dtype == np.uint8 and (first != second).any()
+
+
+def test_a_mujoco_that_is_too_new_is_told(monkeypatch):
+    def load(*_, **__):
+        raise AttributeError("'MjModel' object has no attribute 'flex_vertedge'")
+
+    monkeypatch.setattr("dm_control.suite.load", load)
+    with pytest.raises(AttributeError):
+        DMControl("cartpole", "balance")
+    monkeypatch.setattr(importlib.metadata, "version", {"mujoco": "4.0.0", "dm-control": "1.0.50"}.get)
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"1\.0\.50 does not run with MuJoCo 4.*'mujoco<4'"):
+        DMControl("cartpole", "balance")
 
 
 def test_an_episode_has_500_steps_unless_another_number_is_given():
