@@ -327,7 +327,7 @@ def test_a_mujoco_that_is_too_new_is_told(monkeypatch):
     with pytest.raises(AttributeError):
         DMControl("cartpole", "balance")
     monkeypatch.setattr(importlib.metadata, "version", {"mujoco": "4.0.0", "dm-control": "1.0.50"}.get)
-    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"1\.0\.50 does not run with MuJoCo 4.*'mujoco<4'"):
+    with pytest.raises(gymnasium.error.DependencyNotInstalled, match=r"does not run with MuJoCo 4.*'mujoco<4'"):
         DMControl("cartpole", "balance")
 
 
