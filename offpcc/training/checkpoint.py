@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -161,7 +161,7 @@ def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: 
     if (switch_step := checkpoint["loop"].get("switch_step")) is not None:
         experiment.go_online(switch_step)
     _normalize_and_begin(checkpoint, experiment, began_with_networks)
-    with _explain_misfit(checkpoint, checkpoint.file, experiment, {"parts": []}, "start another run"):
+    with _explain_misfit(checkpoint, checkpoint.file, experiment, "start another run"):
         messages = _load(checkpoint, experiment)
         try:
             with GLOBAL_LOCK:
@@ -237,16 +237,13 @@ def _normalized(checkpoint: Checkpoint) -> bool | str:
 
 
 @contextmanager
-def _explain_misfit(
-    content: Mapping[str, Any], file: Path, experiment: Experiment, chunks: Mapping[str, Any], remedy: str
-) -> Iterator[None]:
+def _explain_misfit(content: Mapping[str, Any], file: Path, experiment: Experiment, remedy: str) -> Iterator[None]:
     """Turn an exception from a file that does not fit the parts of a run into a `UserError`.
 
     Args:
         content: the content of the file.
         file: the file, for messages.
         experiment: the parts of the run.
-        chunks: what the file adds to the metadata of the buffer.
         remedy: what to do if the code is the same.
 
     Raises:
@@ -255,7 +252,8 @@ def _explain_misfit(
     parts = {"algorithm": experiment.algorithm, "interaction": experiment.interaction, "loop": experiment.loop}
     expected = {name: None if part is None else part.state_dict() for name, part in parts.items()}
     if content.get("buffer") is not None:
-        expected["buffer"] = {**experiment.buffer.metadata(), **chunks}
+        chunks = "parts" if isinstance(content, Checkpoint) else "chunks"
+        expected["buffer"] = {**experiment.buffer.metadata(), chunks: []}
     elif (interaction := expected["interaction"]) is not None:
         interaction |= dict.fromkeys(EPISODE_STATE)  # not saved
     try:
@@ -271,24 +269,6 @@ def _explain_misfit(
             f"{file} does not fit the run that is built here ({fault}); use the code that wrote "
             f"it{f' ({changed})' if changed else ''}, or {remedy}"
         ) from error
-
-
-def _load_parts(content: Mapping[str, Any], experiment: Experiment, load_buffer: Callable[[], None]) -> list[str]:
-    """Load the parts that all files of a learner hold, and return messages about everything that is not exact."""
-    experiment.algorithm.load_state_dict(content["algorithm"])
-    load_buffer()
-    if experiment.imagination is not None:
-        experiment.imagination.load_state_dict(content["imagination"])
-    experiment.loop.load_state_dict(content["loop"])
-    decay_steps = content.get("decay_steps")  # as planned at the switch; the phase may be longer now
-    if experiment.online is not None and isinstance(decay_steps, int) and decay_steps > 0:
-        experiment.online.decay.num_steps = decay_steps
-    messages = _differences(content, experiment)
-    if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
-        experiment.recorder.load_state_dict(content["recorder"])
-    if experiment.interaction and (message := experiment.interaction.load_state_dict(content["interaction"])):
-        messages.append(message)
-    return messages
 
 
 def _differences(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
@@ -413,8 +393,8 @@ def load(
             arguments["environments"] = {}  # the learner goes online no more
         spec = RunSpec.make(env, **facts, **arguments, dataset=dataset, device=device, loggers=loggers)
         experiment = build_run(spec)
-    if (switch_step := content["loop"].get("switch_step")) is not None:
-        with closed_on_failure(experiment):
+    with closed_on_failure(experiment):
+        if (switch_step := content["loop"].get("switch_step")) is not None:
             if then_env_steps == 0:
                 raise UserError(
                     f"then_env_steps is 0, but the learner has already made {content['loop']['step'] - switch_step:,} "
@@ -428,21 +408,17 @@ def load(
                         f"arguments of {before}; leave them out"
                     )
             experiment.go_online(switch_step)
-    if isinstance(content, Checkpoint):
-        with closed_on_failure(experiment):
+        if isinstance(content, Checkpoint):
             _normalize_and_begin(content, experiment, bool(content["began_with_networks"]))
-    remedy = "give the environment and the data that it learned from"
-    if algorithm:
-        remedy += f", or leave out {', '.join(algorithm)}"
-    with (
-        closed_on_failure(experiment),
-        torch_settings(experiment.algorithm.device, threads),
-        _explain_misfit(
-            content, path, experiment, {"parts" if isinstance(content, Checkpoint) else "chunks": []}, remedy
-        ),
-    ):
-        for message in [*messages, *_load(content, experiment)]:
-            print_to_stderr(in_python(message))
+        remedy = "give the environment and the data that it learned from"
+        if algorithm:
+            remedy += f", or leave out {', '.join(algorithm)}"
+        with (
+            torch_settings(experiment.algorithm.device, threads),
+            _explain_misfit(content, path, experiment, remedy),
+        ):
+            for message in [*messages, *_load(content, experiment)]:
+                print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]
     experiment.steps_per_epoch = content.get("steps_per_epoch")
     if isinstance(content, Checkpoint):
@@ -479,13 +455,25 @@ def _read_run(path: Path) -> tuple[Checkpoint, list[str]]:
 def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
     """Load a checkpoint, or the file of a learner; return messages about everything that is not exact."""
     buffer: Any = experiment.buffer
+    experiment.algorithm.load_state_dict(content["algorithm"])
     if isinstance(content, Checkpoint):
-        return _load_parts(content, experiment, lambda: load_buffer(content, experiment))
-    if content["buffer"] is not None:
-        return _load_parts(content, experiment, lambda: BufferBase.load_state_dict(buffer, content["buffer"]))
-    messages = _load_parts(content, experiment, lambda: None)
+        load_buffer(content, experiment)
+    elif content["buffer"] is not None:
+        BufferBase.load_state_dict(buffer, content["buffer"])
+    if experiment.imagination is not None:
+        experiment.imagination.load_state_dict(content["imagination"])
+    experiment.loop.load_state_dict(content["loop"])
+    decay_steps = content.get("decay_steps")  # as planned at the switch; the phase may be longer now
+    if experiment.online is not None and isinstance(decay_steps, int) and decay_steps > 0:
+        experiment.online.decay.num_steps = decay_steps
+    messages = _differences(content, experiment)
+    if experiment.recorder is not None:  # before the interaction, which may truncate its episodes
+        experiment.recorder.load_state_dict(content["recorder"])
     if (interaction := experiment.interaction) is not None:
-        interaction.environments.begin_anew(interaction.num_steps)
+        if message := interaction.load_state_dict(content["interaction"]):
+            messages.append(message)
+        if content["buffer"] is None:
+            interaction.environments.begin_anew(interaction.num_steps)
     return messages
 
 
