@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import tempfile
-import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -551,18 +551,13 @@ def _latency(step: ActorStep, agent: Agent, run: Run) -> Latency:
     arrays += [np.zeros((1, *port.shape), port.dtype) for port in (*step.extras, *step.states)]
     agent.reset(num_envs=1)
     with torch_settings(torch.device("cpu"), threads=1):
-        exported, actor = _median_time(lambda: run(arrays)), _median_time(lambda: agent.act(observation, 0.0))
+        times = (
+            timeit.repeat(call, number=1, repeat=CALLS)
+            for call in (lambda: run(arrays), lambda: agent.act(observation, 0.0))
+        )
+        exported, actor = (1e6 * float(np.median(seconds)) for seconds in times)
     agent.reset()
     return Latency(exported, actor)
-
-
-def _median_time(call: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(CALLS):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times)) * 1e6
 
 
 def _seen(space: spaces.Space[Any], agent: Agent) -> spaces.Space[Any]:
