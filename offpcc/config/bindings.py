@@ -283,7 +283,7 @@ def references_in(value: Any) -> Iterator[Any]:
     if isinstance(value, gin.config.ConfigurableReference | gin_private.UnknownReference):
         yield value
     elif isinstance(value, dict):
-        yield from references_in(list(value.values()))
+        yield from references_in([*value.keys(), *value.values()])
     elif isinstance(value, list | tuple):
         for item in value:
             yield from references_in(item)
@@ -294,51 +294,37 @@ def _is_macro(value: Any) -> bool:
 
 
 def check_references(bindings: Sequence[Binding]) -> None:
-    """Follow the references of all bindings; refuse those that are unbound or circular."""
-    bound, reached = gin_private.CONFIG, Reached()
-    for binding in bindings:
-        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
-        where = f"{binding.where}: {binding.given}"
-        reached.follow(value, tuple(filter(None, binding.scope.split("/"))), where)
+    """Follow the references of all bindings, each one once; refuse those that are unbound or circular."""
+    bound = gin_private.CONFIG
+    known, under_way = set[tuple[tuple[str, ...], str]](), set[tuple[tuple[str, ...], str]]()
 
-
-class Reached:
-    """Follows the references in values, each one once."""
-
-    def __init__(self) -> None:
-        self.known: set[tuple[tuple[str, ...], str]] = set()
-        self.under_way: set[tuple[tuple[str, ...], str]] = set()
-
-    def follow(self, value: Any, scope: tuple[str, ...], where: str) -> None:
-        """Follow the references in `value`; `where` is the binding, for messages."""
-        if isinstance(value, gin.config.ConfigurableReference):
-            if value.evaluate:
-                self._follow_reference(value, scope, where)
-        else:
-            parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
-            for part in parts if isinstance(parts, list | tuple) else ():
-                self.follow(part, scope, where)
-
-    def _follow_reference(self, reference: Any, scope: tuple[str, ...], where: str) -> None:
-        key = tuple(reference.scopes) or scope, reference.config_key[1]
-        if key in self.under_way:
-            name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
-            raise UserError(f"{where}: {name} refers to itself, {reference}; give it a value")
-        if key not in self.known:
-            bound: dict[str, Any] = {}
+    def follow(value: Any, scope: tuple[str, ...], where: str) -> None:
+        for reference in references_in(value):
+            if not reference.evaluate:
+                continue
+            key = tuple(reference.scopes) or scope, reference.config_key[1]
+            if key in under_way:
+                name = "/".join(reference.scopes) if key[1] == MACRO else str(reference)
+                raise UserError(f"{where}: {name} refers to itself, {reference}; give it a value")
+            if key in known:
+                continue
+            there: dict[str, Any] = {}
             for length in range(len(key[0]) + 1):  # the order in which gin merges scopes
-                bound |= gin_private.CONFIG.get(("/".join(key[0][:length]), key[1]), {})
-            if key[1] == MACRO and not bound:
-                macro, made = "/".join(reference.scopes), sorted(name for name, of in gin_private.CONFIG if of == MACRO)
+                there |= bound.get(("/".join(key[0][:length]), key[1]), {})
+            if key[1] == MACRO and not there:
+                macro, made = "/".join(reference.scopes), sorted(name for name, of in bound if of == MACRO)
                 raise UserError(
                     f"{where} is %{macro}, but {macro} is not bound; "
                     f"{nearest(macro, made) if made else f'add a line {macro} = ...'}"
                 )
-            self.under_way.add(key)
-            for value in bound.values():
-                self.follow(value, key[0], where)
-            self.under_way.remove(key)
-            self.known.add(key)
+            under_way.add(key)
+            follow([*there.values()], key[0], where)
+            under_way.remove(key)
+            known.add(key)
+
+    for binding in bindings:
+        value = bound.get((binding.scope, binding.selector), {}).get(binding.parameter)
+        follow(value, tuple(filter(None, binding.scope.split("/"))), f"{binding.where}: {binding.given}")
 
 
 def check_flags(bindings: Sequence[Binding]) -> None:
