@@ -13,12 +13,9 @@ from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
 from offpcc.training.analysis.run_tables import (
     Array,
     Curve,
-    NoRunsError,
     RunGroup,
     Summary,
-    groups_with_numbers,
-    labels_of,
-    mean_over_runs,
+    means_of,
     read_progress,
     summarize,
 )
@@ -93,16 +90,8 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
     Raises:
         NoRunsError: none has.
     """
-    groups, missing = groups_with_numbers(folders, metric)
-    known, found = [], []
-    for group, name in zip(groups, labels_of(groups), strict=True):
-        try:
-            means = mean_over_runs(str(group), group.runs, metric)
-        except NoRunsError as error:
-            missing.append(error)
-            continue
-        known.append((group, name, means, references_of(group) if metric == RETURN else None))
-    in_returns = {place_of(group) for group, *_, references in known if references is None}
+    known = [(*one, references_of(one[0]) if metric == RETURN else None) for one in means_of(folders, metric)[0]]
+    in_returns, found = {place_of(group) for group, *_, references in known if references is None}, []
     for group, name, means, references in known:
         summary, (steps, mean, std) = summarize(group.environment, name, means), means.curve
         is_score = references is not None and place_of(group) not in in_returns  # one unit in each panel
@@ -111,8 +100,6 @@ def lines_of(folders: Sequence[Path], metric: str, average: int) -> list[Line]:
             mean, std = 100.0 * (mean - low) / (high - low), 100.0 * std / (high - low)
         curve = Curve(steps, averaged(mean, average), averaged(std, average))
         found.append(Line(group, name, means.num_runs, curve, is_score, summary))
-    if not found:
-        raise missing[0]
     return found
 
 

@@ -11,16 +11,11 @@ import numpy.typing as npt
 
 from offpcc.training.analysis.run_tables import (
     Curve,
-    Mean,
-    NoRunsError,
     Progress,
-    RunGroup,
     Summary,
     curve_of,
-    groups_with_numbers,
     has_trained_online,
-    labels_of,
-    mean_over_runs,
+    means_of,
     read_progress,
     summarize,
 )
@@ -83,18 +78,9 @@ def plot_runs(
 
     The arguments and the result are those of `offpcc.plot`.
     """
-    groups, faults = groups_with_numbers(folders, metric)
-    names, missing = labels_of(groups), [str(fault) for fault in faults]
-    means: list[tuple[RunGroup, str, Mean]] = []
-    for group, name in zip(groups, names, strict=True):
-        try:
-            means.append((group, name, mean_over_runs(str(group), group.runs, metric)))
-        except NoRunsError as error:
-            missing.append(str(error))
-    if not means:
-        raise NoRunsError(missing[0])
+    means, faults = means_of(folders, metric)
     if announce is not None:
-        for fault in missing:
+        for fault in faults:
             announce(f"left out: {fault}")
     environments = list(dict.fromkeys(group.environment for group, *_ in means))
     ylabel = metric.replace("/", " ").replace("_", " ")
@@ -105,7 +91,7 @@ def plot_runs(
     online = {group.environment for group, *_ in means if any(map(has_trained_online, group.runs))}
     for environment in axes_of.keys() - online:
         axes_of[environment].set(xlabel=OFFLINE_STEPS)
-    looks = line_looks(names)
+    looks = line_looks(name for _, name, _ in means)
     summaries = []
     for group, name, found in means:
         num_runs, curve, beyond = found

@@ -271,6 +271,24 @@ def groups_with_numbers(folders: Sequence[Path], metric: str) -> tuple[list[RunG
     return groups_of(kept) if faults else groups, faults
 
 
+def means_of(folders: Sequence[Path], metric: str) -> tuple[list[tuple[RunGroup, str, Mean]], list[NoRunsError]]:
+    """Return the groups of runs in some folders, each with its label and its mean; and why others are left out.
+
+    Raises:
+        NoRunsError: no group has numbers at common steps.
+    """
+    groups, faults = groups_with_numbers(folders, metric)
+    found = []
+    for group, name in zip(groups, labels_of(groups), strict=True):
+        try:
+            found.append((group, name, mean_over_runs(str(group), group.runs, metric)))
+        except NoRunsError as error:
+            faults.append(error)
+    if not found:
+        raise faults[0]
+    return found, faults
+
+
 def _is_below_task(folder: Path, env: str) -> bool:
     """Return whether the folder above is one of the environment, as in a folder of results, or this is not known."""
     try:
