@@ -527,10 +527,3 @@ def describe_end(loop: Loop, num_epochs: int) -> str:
         f"there is nothing left to train: the run has had {had}. num_epochs "
         f"counts from the start: train(num_epochs={loop.epoch + num_epochs}) trains {num_epochs} more"
     )
-
-
-def check_complete(settings: Mapping[str, Any]) -> None:
-    """Raise if an argument of `train` is missing: without a default, or bound to ``gin.REQUIRED``."""
-    for name in TRAIN_SETTINGS:
-        if name not in settings:
-            raise loading.missing_binding(f"train.{name}")

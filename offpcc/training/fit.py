@@ -49,7 +49,7 @@ from offpcc.training.comparison import (
     with_facts,
 )
 from offpcc.training.evaluation import record_episodes
-from offpcc.training.experiment import Experiment, check_complete
+from offpcc.training.experiment import Experiment
 from offpcc.training.loggers import (
     ConsoleLogger,
     CSVLogger,
@@ -65,7 +65,7 @@ from offpcc.training.online import IN_ENVIRONMENT
 from offpcc.training.remote import RESUMES_ANEW, RemoteInteraction
 from offpcc.training.results import RunResult
 from offpcc.training.run_dir import Origin, RunFolder, check_origin, check_same_record
-from offpcc.training.run_fns import check_num_envs, check_settings, train, unused_train_parameters
+from offpcc.training.run_fns import TRAIN_SETTINGS, check_num_envs, check_settings, train, unused_train_parameters
 from offpcc.training.run_messages import describe_config, describe_data, is_own_config, tell_result, warnings_of
 from offpcc.training.spec import RunSpec, torch_settings
 from offpcc.utils import signals
@@ -264,7 +264,8 @@ def plan_run(spec: RunSpec, folder: RunFolder, resume: bool = False) -> RunPlan 
             f"{folder.config} exists, but this folder holds no run; a new run would overwrite the file; move it, "
             f"or give another folder"
         )
-    check_complete(spec.training)
+    if missing := [name for name in TRAIN_SETTINGS if name not in spec.training]:
+        raise loading.missing_binding(f"train.{missing[0]}")
     for owner, given in ((find_algorithm(spec.algo).__name__, spec.algorithm), ("Recurrent", spec.memory)):
         check_writable({f"{owner}.{name}": loading.with_names(value) for name, value in given.items()})
     check_writable({**{f"ReplayBuffer.{name}": value for name, value in spec.buffer.items()}, **spec.given})

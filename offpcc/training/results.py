@@ -476,10 +476,8 @@ def evaluate_from_data(
         for notice in data.notices:
             if notice.kind == "origins":
                 warn_of_data(notice.text)
-        options_of_fqe: dict[str, Any] = {"algorithm": algorithm or {}, "buffer": buffer or {}}
-        if progress is not None:
-            options_of_fqe["progress"] = progress
-        estimate = estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **options_of_fqe)
+        parts: dict[str, Any] = {"algorithm": algorithm or {}, "buffer": buffer or {}, "progress": progress}
+        estimate = estimate_value(actor, data, num_updates=num_updates, gamma=gamma, seed=seed, **parts)
     if not is_command_line():  # a command tells it with the values of all agents
         warn_of_data(estimate.note())
     return estimate

@@ -130,10 +130,9 @@ class PartOptions(Settings):
 
 
 def part_options(**given: Any) -> PartOptions:
-    """Return the given parts; gin's, where None is given."""
-    own = {name: value for name, value in given.items() if value is not None}
-    parts = PartOptions.from_gin(own)
-    loading.add_used(PartOptions, {name: loading.with_names(value) for name, value in own.items()})
+    """Return the given parts, and gin's for the others."""
+    parts = PartOptions.from_gin(given)
+    loading.add_used(PartOptions, {name: loading.with_names(value) for name, value in given.items()})
     return parts
 
 
@@ -336,7 +335,8 @@ class RunSpec:
         used_device = check_device(device, "device")
         loading.take_used()
         imagination = imagination_options(algorithm_class, short_name(named), data_name(dataset))
-        own = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
+        parts = {"buffer_class": buffer_class, "callbacks": callbacks, "loggers": loggers}
+        own = {name: value for name, value in parts.items() if value is not None}
         arguments = python_numbers(algorithm or {})
         of_memory = memory_parameters(algorithm_class) & {*arguments}
         trained = loading.resolve_bindings(train, python_numbers(training or {}), may_lack=True)
@@ -434,10 +434,9 @@ def _as_bindings(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parts_to_bind(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts that are given, without loggers that gin cannot write."""
-    can_write = loading.is_writable(loading.with_names(parts["loggers"]))
-    given = {name: value for name, value in parts.items() if value is not None}
-    return {name: value for name, value in given.items() if name != "loggers" or can_write}
+    """Return the given parts without loggers that gin cannot write."""
+    can_write = loading.is_writable(loading.with_names(parts.get("loggers")))
+    return {name: value for name, value in parts.items() if name != "loggers" or can_write}
 
 
 def has_memory(algorithm: Any, given: Mapping[str, Any] | None = None) -> bool:

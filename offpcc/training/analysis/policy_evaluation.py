@@ -128,7 +128,7 @@ def estimate_value(
     seed: int,
     algorithm: Mapping[str, Any],
     buffer: Mapping[str, Any],
-    progress: Callable[[int, int], None] = lambda done, whole: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ValueEstimate:
     """Estimate the value of an actor from data as it sees them; see `offpcc.evaluate_from_data` for the arguments.
 
@@ -178,7 +178,8 @@ def estimate_value(
     for number in range(num_updates):
         signals.poll()
         learner.update_networks(store.sample())
-        progress(number + 1, num_updates)
+        if progress is not None:
+            progress(number + 1, num_updates)
     learner.nonfinite_guard.synchronize(learner)
     values = []
     for starts in np.split(rows.starts, range(SIDE_BY_SIDE, len(rows.starts), SIDE_BY_SIDE)):

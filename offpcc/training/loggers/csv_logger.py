@@ -41,7 +41,8 @@ class CSVLogger(Logger):
             self._write()
 
     def _write(self) -> None:
-        write_text(self._file, table_text(self._columns, self._rows))
+        lines = [",".join(self._columns) + "\n", *(_line(self._columns, row) for row in self._rows)]
+        write_text(self._file, "".join(lines))
 
 
 def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
@@ -54,11 +55,6 @@ def joined_columns(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
                 names.insert(place, name)
             place = names.index(name) + 1
     return names
-
-
-def table_text(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """Return header and rows as the text of the file."""
-    return ",".join(columns) + "\n" + "".join(_line(columns, row) for row in rows)
 
 
 def _line(columns: Sequence[str], row: Row) -> str:
