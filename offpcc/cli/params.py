@@ -13,13 +13,7 @@ from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.algorithms.optim import CosineDecay, LinearDecay
 from offpcc.config import loading
 from offpcc.config.bindings import configurables, find_configurable, nearest
-from offpcc.config.hyperparameters import (
-    REQUIRED,
-    Hyperparameter,
-    default_text,
-    hyperparameters,
-    own_parameters,
-)
+from offpcc.config.hyperparameters import REQUIRED, Hyperparameter, default_text, hyperparameters, own_parameters
 from offpcc.config.registry import REGISTRY
 from offpcc.data import default_buffer
 from offpcc.networks import Convolutional, PassThrough

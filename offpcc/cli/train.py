@@ -16,13 +16,7 @@ from offpcc.training.evaluation import show_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
 from offpcc.training.run_dir import RunFolder
-from offpcc.training.spec import (
-    RunSpec,
-    check_goes_online,
-    choose_device,
-    configured_make,
-    resolve_env_and_dataset,
-)
+from offpcc.training.spec import RunSpec, check_goes_online, choose_device, configured_make, resolve_env_and_dataset
 from offpcc.utils import signals
 from offpcc.utils.errors import NOTE, UserError, drop_output, is_new, print_to_stderr
 from offpcc.utils.paths import check_folder, refuse_link

@@ -413,10 +413,7 @@ def load(
         remedy = "give the environment and the data that it learned from"
         if algorithm:
             remedy += f", or leave out {', '.join(algorithm)}"
-        with (
-            torch_settings(experiment.algorithm.device, threads),
-            _explain_misfit(content, path, experiment, remedy),
-        ):
+        with torch_settings(experiment.algorithm.device, threads), _explain_misfit(content, path, experiment, remedy):
             for message in [*messages, *_load(content, experiment)]:
                 print_to_stderr(in_python(message))
     experiment.settings, experiment.asked = settings, content["asked"]

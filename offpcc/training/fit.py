@@ -21,13 +21,7 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import (
-    check_writable,
-    plain_values,
-    results_folder,
-    values,
-    write_plainly,
-)
+from offpcc.config.loading import check_writable, plain_values, results_folder, values, write_plainly
 from offpcc.config.validation import Flag, format_value
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path

@@ -24,15 +24,7 @@ from offpcc.config import loading
 from offpcc.config.bindings import explains_calls, refuse_unknown, settable
 from offpcc.config.loading import Config, python_numbers
 from offpcc.config.settings import Settings, settings
-from offpcc.config.validation import (
-    Flag,
-    Fraction,
-    NonnegativeInteger,
-    PositiveInteger,
-    PositiveNumber,
-    Rule,
-    Seed,
-)
+from offpcc.config.validation import Flag, Fraction, NonnegativeInteger, PositiveInteger, PositiveNumber, Rule, Seed
 from offpcc.data import Dataset
 from offpcc.data.buffers.base import BufferBuilder
 from offpcc.data.datasets.load import MINARI, check_source

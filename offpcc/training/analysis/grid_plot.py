@@ -10,15 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from offpcc.envs.d4rl.catalog import QUALITIES, reference_returns
-from offpcc.training.analysis.run_tables import (
-    Array,
-    Curve,
-    RunGroup,
-    Summary,
-    means_of,
-    read_progress,
-    summarize,
-)
+from offpcc.training.analysis.run_tables import Array, Curve, RunGroup, Summary, means_of, read_progress, summarize
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.figures import line_looks, new_figure, save_figure
 
