@@ -321,9 +321,9 @@ def run_sweep(
             print(f"the {plan.hours:g} hours of [stop] are over; {spent}; the same command continues the sweep")
     print(_table(sweep.rows()))
     print(f"{root / 'summary.csv'} and summary.json have this table")
-    news = [sweep.name_of(run) for run in sweep.runs if run.status() is None]
-    if news and plan.total_epochs is not None:
-        print(f"not started, because of the {plan.total_epochs:,} total_epochs of [stop]: {cut(news, ', ')}")
+    waiting = [sweep.name_of(run) for run in sweep.runs if run.status() is None]
+    if waiting and plan.total_epochs is not None:
+        print(f"not started, because of the {plan.total_epochs:,} total_epochs of [stop]: {cut(waiting, ', ')}")
     if failed := sweep.failed:
         print_to_stderr(
             f"{len(failed)} run{'s' * (len(failed) > 1)} failed: {', '.join(failed)}; to train them again, add --retry"
@@ -401,10 +401,10 @@ def _check_parts(plan: Sweep, settings: Sequence[Setting]) -> None:
     known = set[tuple[Any, ...]]()
     for one in settings:
         values = [*one.point.swept.items(), ("", "")]
-        news = {(one.task, one.options.algo, one.options.dataset, one.point.config, *pair) for pair in values}
-        if news <= known or one.runs[0].status() is not None:
+        to_check = {(one.task, one.options.algo, one.options.dataset, one.point.config, *pair) for pair in values}
+        if to_check <= known or one.runs[0].status() is not None:
             continue
-        known |= news
+        known |= to_check
         try:
             spec = make_spec(one.options, one.runs[0])
             if spec.imagination is not None and spec.dataset is not None:

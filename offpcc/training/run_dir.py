@@ -27,7 +27,7 @@ from offpcc.utils.version import __version__, version_numbers, versions
 from offpcc.utils.words import counted
 
 LONGEST_NAME = 200  # bytes; file systems allow 255 in a folder's name
-TOLD = ("config_name", "wandb_id")  # strings in run.json that later code reads
+READ_LATER = ("config_name", "wandb_id")  # strings in run.json that later code reads
 
 
 class RunFolder:
@@ -194,7 +194,7 @@ class RunFolder:
         if known:  # keep the facts of the start; append those of the resume
             resumes = known.get("resumes")
             resumes = [*(resumes if isinstance(resumes, list) else []), facts]
-            lost = {name: began[name] for name in TOLD if not isinstance(known.get(name), str)}
+            lost = {name: began[name] for name in READ_LATER if not isinstance(known.get(name), str)}
             self.note(status="running", simulator=facts["simulator"], resumes=resumes, **lost)
         else:
             self.note(**began, status="running")
@@ -290,9 +290,7 @@ def check_origin(folder: RunFolder, origin: Origin) -> None:
 def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
     """Raise if a run that is resumed was started with another environment, algorithm, seed or part of the data.
 
-    A run with an online phase keeps it.
-
-    A fact that is missing in `run.json`, or damaged, passes the check.
+    A run with an online phase has to keep it. A fact that is missing in `run.json`, or damaged, passes the check.
     """
     details = folder.details()
     for option, start in (("init", spec.init), ("from", spec.start_from)):
