@@ -60,7 +60,7 @@ COMMANDS = {  # the module of each command, and its help
     "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
     "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, print one, or search them."),
 }
-OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse
+OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse; see `OF_COMMAND`
     "--address": {
         "metavar": "ADDRESS",
         "help": "Train the runs on the machines of this Ray cluster: auto, or HOST:PORT, on their CPUs; with --device "
@@ -134,9 +134,9 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "cpu|cuda|cuda:N",
         "help": "Compute on this device. The default is CUDA if there is a GPU, else the CPU.",
     },
-    "--env": {"metavar": "NAME", "help": "Use this environment: a name of `offpcc envs`, or any Gymnasium id."},
+    "--env": {"metavar": "NAME"},
     "--dry_run": {"action": "store_true", "help": "List the runs and rank the settings; train nothing."},
-    "--episodes": {"type": arguments.positive, "metavar": "N", "help": "Play this many episodes."},
+    "--episodes": {"type": arguments.positive, "metavar": "N"},
     "--final": {"action": "store_true", "help": "Draw a grid of the last values, with standard deviations over runs."},
     "--forever": {
         "action": "store_true",
@@ -232,8 +232,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "COLUMN",
         "help": "Draw this column of progress.csv. The default is test/return.",
     },
-    "--members": {"type": arguments.num_networks, "default": 2, "metavar": "N", "help": "Train this many networks."},
-    "--minari": {"metavar": "ID", "help": "Also write the steps as a Minari dataset with this id."},
+    "--members": {"type": arguments.num_networks, "default": 2, "metavar": "N"},
+    "--minari": {
+        "metavar": "ID",
+        "help": "Also write the steps as a Minari dataset with this id. With --recipe, KIND in the id stands for "
+        "random, medium and so on, as in pendulum/KIND-v0.",
+    },
     "--init": {
         "type": arguments.path,
         "metavar": "RUN",
@@ -266,13 +270,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Take whole episodes in order of time, which agents with memory need, instead of RL Unplugged's "
         "shuffled transitions.",
     },
-    "--out": {
-        "type": arguments.file,
-        "required": True,
-        "metavar": "FILE.hdf5",
-        "help": "Write the steps into this file.",
-    },
-    "--output": {"type": arguments.file, "metavar": "FILE.png", "help": "Write the picture into this file."},
+    "--out": {"type": arguments.file, "required": True},
+    "--output": {"type": arguments.file, "metavar": "FILE.png"},
     "--port": {
         "type": arguments.port,
         "metavar": "N",
@@ -317,14 +316,14 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "FILE.hdf5",
         "help": "Record every step of training into this file, as a dataset.",
     },
-    "--seed": {"type": arguments.run_id, "metavar": "N", "help": "Use this seed."},
+    "--seed": {"type": arguments.run_id, "metavar": "N"},
     "--shard_id": {
         "type": arguments.run_id,
         "default": 0,
         "metavar": "N",
         "help": "Convert this part of the run, from 0 on. The default is 0.",
     },
-    "--steps": {"type": arguments.positive, "metavar": "N", "help": "Take this many environment steps."},
+    "--steps": {"type": arguments.positive, "metavar": "N"},
     "--task": {"required": True, "metavar": "GAME", "help": "Convert recordings of this game, such as Breakout."},
     "--test": {
         "choices": ["last", "best"],
@@ -355,7 +354,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "With --recipe: train for this many environment steps, rounded up to whole epochs. The default is that "
         "of the config.",
     },
-    "--updates": {"type": arguments.positive, "metavar": "N", "help": "Make this many updates."},
+    "--updates": {"type": arguments.positive, "default": 5_000, "metavar": "N"},
     "--verbose": {
         "action": "store_true",
         "help": "Print the output of each run. By default, it goes to output.txt in the folder of the run.",
@@ -375,8 +374,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "FILE.toml",
         "help": "Train the runs of this file, which `offpcc docs sweeps` describes.",
     },
-    "folder": {"type": arguments.path, "metavar": "FOLDER", "help": "A run's folder."},
-    "name": {"nargs": "?", "metavar": "NAME", "help": "A name."},
+    "folder": {"type": arguments.path, "metavar": "FOLDER"},
+    "name": {"nargs": "?", "metavar": "NAME"},
     "page": {
         "nargs": "*",
         "default": [],  # else argparse would take it as required
@@ -421,7 +420,7 @@ TAKES = {  # the options of each command
     "--results",
     "toy-model": "--out --members --hidden_dims --lr --updates --between --seed",
 }
-OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differs from the table above
+OF_COMMAND: dict[str, dict[str, Any]] = {  # what an option of a command has beside the table `OPTIONS`, or instead
     "train --env": {
         "help": "Learn in this environment: a name of `offpcc envs`, any Gymnasium id, MODULE:ID of your own, or "
         "D4RL's name of a dataset, which names both data and environment."
@@ -537,10 +536,6 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Record episodes that the actor plays in this model, which offpcc train-model wrote, and not in an "
         "environment. An agent with memory first reads its recorded episode up to the start.",
     },
-    "collect --minari": {
-        "help": "Also write the steps as a Minari dataset with this id. With --recipe, KIND in the id stands for "
-        "random, medium and so on, as in pendulum/KIND-v0."
-    },
     "collect --out": {
         "metavar": "FILE.hdf5|FOLDER",
         "help": "Write the steps into this file; with --recipe, the five files into this folder, written without a "
@@ -595,6 +590,6 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # where an option of a command differ
         "help": "Write the animation into this file, and its last frame beside it, as PNG.",
     },
     "toy-model --members": {"help": "Train this many networks. The default is 2."},
-    "toy-model --updates": {"default": 5_000, "help": "Make this many updates. The default is 5000."},
+    "toy-model --updates": {"help": "Make this many updates. The default is 5000."},
     "toy-model --seed": {"default": 0, "help": "Use this seed for data, weights and batches. The default is 0."},
 }
