@@ -65,7 +65,6 @@ class Config(NamedTuple):
     file: str | Path | None = None
     given: tuple[str, ...] = ()  # from the command line or from Python
     given_in: str = COMMAND_LINE
-    modules: tuple[str, ...] = ()  # imported before the file was read
     bindings: tuple[Binding, ...] = ()
 
     @property
@@ -139,7 +138,7 @@ def load_gin_config(
                 raise UserError(f"{given_in}: {binding.given} is given twice; remove one")
             known.add(binding[:3])
             bindings.append(binding)
-    _remember(Config(gin.config_str(), file, tuple(given), given_in, tuple(modules), tuple(bindings)))
+    _remember(Config(gin.config_str(), file, tuple(given), given_in, tuple(bindings)))
     return bindings
 
 
@@ -192,7 +191,7 @@ def load_for_actor(file: str | Path | None, run: Path, modules: Sequence[str] = 
         wanted -= reached
     for text in own:  # again, as the run's bindings may have replaced them
         _bind_all(read_text(text, COMMAND_LINE))
-    _remember(Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(modules), tuple(bindings)))
+    _remember(Config(gin.config_str(), file, tuple(own), COMMAND_LINE, tuple(bindings)))
     used = plain_values(current().text)
     for name, value in given.items():
         if used.get(name, value) != value:  # the run's binding replaced it
