@@ -43,6 +43,7 @@ STEPS = 150  # of the episode that compares graph and actor
 TOLERANCE = 1e-5  # difference of actions in [-1, 1] that 99% of steps may have
 LARGEST = 1e-4  # that of any step: where a policy has large numbers, rounding alone passes 1e-5 at times
 CALLS = 300  # timed calls
+# Wrappers that the contract leaves out: the exported actor packs by itself, and critics alone see states.
 OF_TRAINING = (PackedObservation, PackedStateObservation, StateObservation, WithoutState)
 REPEATS = ("_skip", "frame_skip")  # attributes of wrappers that repeat an action so many times
 PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
@@ -575,11 +576,6 @@ def _has_choices(packed: PackedDict | None) -> bool:
     return packed is not None and any(not isinstance(entry, spaces.Box) for entry in packed.entries.values())
 
 
-def _is_applied_outside(level: gymnasium.Env[Any, Any]) -> bool:
-    """Check whether a wrapper changes observations outside the exported actor; packing and states are of training."""
-    return is_observation_wrapper(level) and not isinstance(level, OF_TRAINING)
-
-
 def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
     """Return what an environment says of itself."""
     seconds = getattr(env.unwrapped, "dt", None)
@@ -588,9 +584,10 @@ def _env_facts(env: gymnasium.Env[Any, Any], agent: Agent) -> dict[str, Any]:
         known = (vars(level).get(name) for name in REPEATS)
         repeated = next((number for number in known if isinstance(number, int | float) and number > 0), 1)
         rate = None if rate is None else rate / repeated
+    outside = [one for one in levels(env) if is_observation_wrapper(one) and not isinstance(one, OF_TRAINING)]
     facts = {
         "env": env.spec.id if env.spec else None,
         "observation_space": str(_seen(env.observation_space, agent)),
-        "wrappers": [describe_wrapper(level) for level in levels(env) if _is_applied_outside(level)] or None,
+        "wrappers": [*map(describe_wrapper, outside)] or None,
     }
     return {name: value for name, value in {**facts, "control_rate_hz": rate}.items() if value is not None}

@@ -322,11 +322,6 @@ def has_trained_online(run: Path) -> bool:
     return has_no_data or len(curve_of(read_progress(run / "progress.csv"), "train/return").steps) > 0
 
 
-def _is_of_sweep(folder: Path) -> bool:
-    """Return whether a folder belongs to a setting of a sweep; such a folder ends with a digest."""
-    return (folder.parent / "summary.json").is_file()
-
-
 def _names(places: Sequence[tuple[str, Path]]) -> list[str]:
     """Return names for folders of algorithms in environments: the algorithms, or parts of the paths to be unique.
 
@@ -339,7 +334,7 @@ def _names(places: Sequence[tuple[str, Path]]) -> list[str]:
     paths = [Path(os.path.relpath(folder, os.path.commonpath(folders))) for folder in folders]
     above = [path.parent.parent.as_posix() if len(path.parts) > 2 else path.name for path in paths]
     short = {name: re.sub(r"-[0-9a-f]{6}$", "", name) for name in above}
-    are_swept = all(_is_of_sweep(folder.parent.parent) for folder in folders)
+    are_swept = all((folder.parent.parent.parent / "summary.json").is_file() for folder in folders)  # with a digest
     settings = [short[name] for name in above] if are_swept and len({*short.values()}) == len(short) else above
     both = [" ".join(dict.fromkeys((algorithm, name))) for algorithm, name in zip(algorithms, settings, strict=True)]
     for names in (algorithms, settings, both):
