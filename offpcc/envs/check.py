@@ -519,7 +519,7 @@ def _check_episodes(env: Env, record: Rollout, limit: int | None) -> Finding:
         f"mean return {np.mean([end.episode_return for end in ends]):.4g}"
     )
     # Tasks with episodes of one step are valid: a time limit has nothing to cut there.
-    for length in {limit, ends[0].length} - {None, 1}:
+    for length in {limit or 1, ends[0].length} - {1}:
         of_length = [end for end in ends if end.length == length and np.isfinite(end.episode_return)]
         is_suspect = length == limit or len(of_length) == len(ends)
         # If only the last step brings a reward, in episodes of one length, the end belongs to the task. An example is a
@@ -544,8 +544,11 @@ def _ends_elsewhere(env: Env, length: int) -> bool:
     space = env.action_space
     if isinstance(space, OneHot):
         repeated: list[Any] = [one_hot(choice, len(space.low)) for choice in (0, len(space.low) - 1)]
+    elif isinstance(space, Box):
+        repeated = [space.low, space.high]
     else:
-        repeated = [space.low, space.high] if isinstance(space, Box) else [space.start, space.start + space.n - 1]
+        assert isinstance(space, Discrete)
+        repeated = [space.start, space.start + space.n - 1]
     for action in repeated:
         try:
             events = list(itertools.islice(roll_out(env, 0, 0, action), length + 1))
