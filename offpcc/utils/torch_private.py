@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from offpcc.utils import signals
 from offpcc.utils.version import private_attribute
 
-LAST_SEEN = "2.14.1"
+LAST_SEEN = "2.15.0"
 _private = functools.partial(private_attribute, "torch", LAST_SEEN)
 
 # One operation for a list of tensors. `torch.optim` has them as its option `foreach`.
