@@ -51,6 +51,10 @@ def settings(file, algorithm):
     return found
 
 
+def test_td3_moves_its_actor_in_each_update_as_in_pomdp_baselines():
+    assert settings("pomdp/hopper_p.gin", "rtd3")["policy_delay"] == 1
+
+
 @pytest.mark.parametrize("name", ["dbc", "dbcq", "dcql", "dcrr"])
 def test_memory_keeps_the_settings_of_each_algorithm_on_atari(name):
     own = settings(f"discrete/atari_{name}.gin", name)
