@@ -12,7 +12,7 @@ EPISODE_LENGTH = 200  # steps
 NUM_TRANSITIONS = 100_000  # in each buffer
 
 OURS = ("offpcc", "offpcc-compiled", "offpcc-bf16", "offpcc-eager")
-PEERS = ("stable-baselines3", "d3rlpy", "tianshou")
+PEERS = ("stable-baselines3", "d3rlpy", "tianshou", "torchrl", "torchrl-compiled")
 # Measured where a clone is given. The last two are the authors of FQL and RLPD.
 CLONES = ("corl", "offlinerl-kit", "cleanrl", "pomdp-baselines", "offpcc-2021", "mbrl-lib", "seohongpark", "ikostrikov")
 LIBRARIES = ("floor", *OURS, *PEERS, *CLONES)
@@ -118,7 +118,7 @@ UNITS = {
 
 OWN, COMPILED = ("offpcc",), ("offpcc", "offpcc-compiled")
 BF16 = (*COMPILED, "offpcc-bf16")
-SB3, D3RLPY, TIANSHOU = PEERS
+SB3, D3RLPY, TIANSHOU, *TORCHRL = PEERS
 CORL, KIT, CLEANRL, POMDP, ORIGINAL, MBRL, FQL, RLPD = CLONES
 OF_MODELS = ("floor", *COMPILED, KIT, MBRL)
 COMPARING, DRAWN = (("floor", "offpcc", peer) for peer in (KIT, MBRL))
@@ -130,11 +130,11 @@ CASES = {
         # name, title, kind, algorithm, libraries, sizes
         Case("sac", "SAC", "update", "sac", ("floor", *COMPILED, *PEERS, ORIGINAL)),
         Case("td3", "TD3", "update", "td3", ("floor", *COMPILED, *PEERS, ORIGINAL)),
-        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", *COMPILED, D3RLPY, TIANSHOU, CORL, KIT)),
-        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *OURS[:3], D3RLPY, TIANSHOU, CORL, KIT)),
+        Case("td3_bc", "TD3+BC", "update", "td3_bc", ("floor", *COMPILED, *PEERS[1:], CORL, KIT)),
+        Case("cql", "CQL, 3 x 10 sampled actions", "update", "cql", ("floor", *OURS[:3], *PEERS[1:], CORL, KIT)),
         Case("bcq", "BCQ, 10 sampled actions", "update", "bcq", ("floor", *COMPILED, D3RLPY, TIANSHOU)),
-        Case("iql", "IQL", "update", "iql", ("floor", *COMPILED, D3RLPY, CORL, KIT)),
-        Case("bc", "BC", "update", "bc", ("floor", *COMPILED, D3RLPY, CORL, KIT)),
+        Case("iql", "IQL", "update", "iql", ("floor", *COMPILED, D3RLPY, *TORCHRL, CORL, KIT)),
+        Case("bc", "BC", "update", "bc", ("floor", *COMPILED, D3RLPY, *TORCHRL, CORL, KIT)),
         Case("awac", "AWAC, 3 x 256", "update", "awac", ("floor", *COMPILED, D3RLPY, CORL), ONE_SAMPLE),
         Case("crr", "CRR, 4 sampled actions", "update", "crr", ("floor", *COMPILED, D3RLPY), Sizes(num_samples=4)),
         Case("sac_n", "SAC-N, 10 critics of 3 x 256", "update", "sac_n", ("floor", *COMPILED, CORL), ENSEMBLE),
@@ -158,11 +158,11 @@ CASES = {
         Case("imagine_one", "1,000 imagined steps, one network each", "imagine", "imagine_one", DRAWN, ROLLOUTS),
         Case("act_paper", "act(), LSTM 2 x 256", "act", "rsac", OWN, PAPER),
         Case("act_small", "act(), LSTM 1 x 64", "act", "rsac", OWN, SMALL),
-        Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS)),
+        Case("sample", "sample 256 transitions", "sample", "sac", ("offpcc", *PEERS[:4])),
         Case("sample_episodes", "sample 10 episodes of 200", "sample", "rsac", ("offpcc", D3RLPY), PAPER),
         Case("sample_frames", "sample 32 stacks of 4 frames", "sample", "cdqn", ("offpcc", SB3, TIANSHOU), FRAMES),
         Case("sample_frames_disk", "sample 32 stacks, frames on disk", "sample", "cdqn", OWN, FRAMES_ON_DISK),
-        Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS)),
+        Case("bytes", "a stored Hopper transition", "bytes", "sac", ("offpcc", *PEERS[:4])),
         Case("steps_pendulum", "whole steps of SAC, pendulum", "steps", "sac", LOOPS, env="pendulum-v0"),
         Case("steps_hopper", "whole steps of SAC, hopper", "steps", "sac", LOOPS, env="hopper-mujoco-v0"),
         Case("steps_pong", "whole steps of QR-DQN, Pong", "steps", "cqrdqn", ("offpcc", TIANSHOU), ATARI, PONG),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "offpcc", "torch", "numpy", "gymnasium", "mujoco", "stable-baselines3", "d3rlpy", "tianshou", "jax",
+    "offpcc", "torch", "numpy", "gymnasium", "mujoco", "stable-baselines3", "d3rlpy", "tianshou", "torchrl", "jax",
 )  # fmt: skip
 CPU_INFO = Path("/proc/cpuinfo")
 

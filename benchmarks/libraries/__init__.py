@@ -74,6 +74,8 @@ SOURCES = {
     "stable-baselines3": Source("sb3_agents", "stable-baselines3", {}),
     "d3rlpy": Source("d3rlpy_agents", "d3rlpy", {}),
     "tianshou": Source("tianshou_agents", "tianshou", {}),
+    "torchrl": Source("torchrl_agents", "torchrl", {}),
+    "torchrl-compiled": Source("torchrl_agents", "torchrl", {"compile": True}),
     "corl": Source("corl_agents", "", {}),
     "offlinerl-kit": Source("offlinerl_kit_agents", "", {}),
     "cleanrl": Source("cleanrl_agents", "", {}),

@@ -89,4 +89,4 @@ def test_peers_pin_nothing_of_ours():
 
     peers = pinned("benchmarks/requirements.txt")
     assert not peers & pinned("requirements.txt")
-    assert {SOURCES[name].package for name in ("stable-baselines3", "d3rlpy", "tianshou")} <= peers
+    assert {SOURCES[name].package for name in ("stable-baselines3", "d3rlpy", "tianshou", "torchrl")} <= peers

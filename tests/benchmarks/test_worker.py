@@ -57,7 +57,7 @@ def test_an_option_that_is_not_there_is_told():
 
 
 @pytest.mark.parametrize("library, package", [
-    ("stable-baselines3", "stable_baselines3"), ("d3rlpy", "d3rlpy"), ("tianshou", "tianshou"),
+    ("stable-baselines3", "stable_baselines3"), ("d3rlpy", "d3rlpy"), ("tianshou", "tianshou"), ("torchrl", "torchrl"),
 ])  # fmt: skip
 def test_peers_do_what_is_measured(library, package):
     pytest.importorskip(package)
