@@ -43,8 +43,8 @@ def prepare(case: Case, num_transitions: int, compile: bool = False) -> Work:
 
 
 DIFFERS = {
-    "cql": "its policy also has the loss of imitation, of its first updates",
-    "iql": "its policy is a squashed Gaussian; all networks learn at once",
+    "cql": "its soft maximum is of three actions at a time, not of all thirty",
+    "iql": "its policy is a squashed Gaussian whose deviation depends on the observation; all networks learn at once",
     "td3": "its actor's loss reads both critics, and uses the first",
     "td3_bc": "its actor's loss reads both critics, and uses the first",
 }
