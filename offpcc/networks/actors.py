@@ -246,8 +246,7 @@ class ValueActor(DiscreteActor):
 
     def mirror(self) -> Mirror | None:
         """Return the NumPy version, or None if a part has none; see `offpcc.networks.numpy_inference`."""
-        mirror = getattr(self.critics, "mirror", None)  # a user's network may have none
-        net = None if mirror is None else mirror()
+        net = mirror_of(self.critics)
         return None if net is None else functools.partial(choose_best, net)
 
 

@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 Mirror = Callable[..., Any]
 ZERO, ONE = np.zeros(1, np.float32), np.ones(1, np.float32)  # NumPy would convert Python numbers at every step
 MOST = np.array([87.0], np.float32)  # exp(87) is finite in float32
-MIRRORED = {"forward", "choose", "with_extras"}  # a mirror replaces these methods
+MIRRORED = {"forward", "quantiles", "choose", "with_extras"}  # a mirror replaces these methods
 
 
 def mirror_of(module: nn.Module) -> Mirror | None:

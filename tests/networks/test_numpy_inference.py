@@ -9,7 +9,9 @@ from torch import nn
 
 from offpcc.algorithms.components import RunningNormalization
 from offpcc.networks import DeterministicActor, Identity, InputShape, Recurrent
+from offpcc.networks.actors import ValueActor
 from offpcc.networks.cells import CELLS, GPT, LRU, LSTM, MinGRU, linear
+from offpcc.networks.critics import DiscreteCritics
 from offpcc.networks.layers import mlp
 from offpcc.networks.numpy_inference import mirror_of, sigmoid
 from offpcc.networks.states import map_state
@@ -40,6 +42,16 @@ class Bold(DeterministicActor):
         return super().choose(summary, noise).sign()
 
 
+class Masked(DiscreteCritics):
+    def forward(self, summary, members=None):
+        return super().forward(summary, members) - torch.tensor([0.0, 1e9])
+
+
+class Squared(DiscreteCritics):
+    def quantiles(self, summary):
+        return super().quantiles(summary).square()
+
+
 def test_a_child_that_computes_something_else_has_none():
     shape = InputShape((3,), 1)
     assert mirror_of(Recurrent(shape)) is not None
@@ -47,6 +59,8 @@ def test_a_child_that_computes_something_else_has_none():
     assert mirror_of(DeterministicActor(3, 1, (4,))) is not None
     assert mirror_of(Bold(3, 1, (4,))) is None
     assert mirror_of(Recurrent(shape, feature_extractor=Fronted)) is None
+    assert mirror_of(ValueActor(DiscreteCritics(1, 3, 2, (4,)))) is not None
+    assert mirror_of(ValueActor(Masked(1, 3, 2, (4,)))) is mirror_of(ValueActor(Squared(1, 3, 2, (4,)))) is None
 
 
 class Fronted(Identity):
