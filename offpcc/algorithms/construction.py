@@ -437,11 +437,12 @@ class Construction:
         self.state_normalization = new((self.num_states,)).to(self.device) if is_wanted and self.num_states else None
         normalizations = [part for part in (self.normalization, self.state_normalization) if part is not None]
         statistics = [statistic for part in normalizations for statistic in part.buffers()]
-        for module, *_ in self._train_mode_layers:
-            statistics += module.buffers() if isinstance(module, TRAIN_MODE_LAYERS) else ()
+        statistics += [buffer for module, *_ in self._train_mode_layers for buffer in module.buffers()]
         if self.has_critics:
             statistics += self._targets.target_buffers
-        self.nonfinite_guard.statistics = statistics
+        statistics = list({id(statistic): statistic for statistic in statistics}.values())  # layers may be nested
+        self.nonfinite_guard.statistics = [one for one in statistics if torch.isfinite(one).all()]
+        self.nonfinite_guard.infinite = [one for one in statistics if not torch.isfinite(one).all()]
         is_covered = self.loss_covers_batch and self.encoders_are_empty and not normalizations and not self.num_states
         self.checked_fields: tuple[str, ...] = ("rewards",) if is_covered else ("observations", "actions", "rewards")
         self.checked_fields += ("states",) if self.num_states else ()

@@ -114,6 +114,7 @@ class NonFiniteGuard:
 
     Attributes:
         statistics: tensors that change without an optimizer step, such as those of a normalisation.
+        infinite: more such tensors, not checked: they had infinity from the start, such as the mask of an attention.
         found: 0-d tensor. On a GPU, it is 1 from the first bad value on, else 0. If bad updates are skipped, each
             update resets it.
         num_updates: number of updates, skipped ones included.
@@ -125,6 +126,7 @@ class NonFiniteGuard:
     def __init__(self, device: torch.device, skips: bool = False, is_awaited: bool = True) -> None:
         self.skips, self.is_awaited = skips, is_awaited
         self.statistics: list[Tensor] = []
+        self.infinite: list[Tensor] = []
         self.found, self._one = torch.zeros((), device=device), torch.ones((), device=device)
         self._count = torch.zeros((), device=device)  # bad updates in a row, on a GPU
         self.num_updates = self.bad_in_a_row = 0
@@ -150,7 +152,7 @@ class NonFiniteGuard:
     def update(self, agent: Any, batch: Batch) -> Iterator[None]:
         """Check the update of `agent` in the body of the `with`. The body must pass its statistics to `finish`."""
         self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
-        self._before = [statistic.clone() for statistic in self.statistics]
+        self._before = [statistic.clone() for statistic in (*self.statistics, *self.infinite)]
         if self.skips and not self.is_awaited and not self.is_search:
             self.found.zero_()
         outer, _thread.guard = _thread.guard, self
@@ -223,7 +225,7 @@ class NonFiniteGuard:
         if self.is_awaited:
             self.bad_in_a_row = 0
         else:
-            for statistic, old in zip(self.statistics, self._before, strict=True):
+            for statistic, old in zip((*self.statistics, *self.infinite), self._before, strict=True):
                 statistic.copy_(torch.where(self.found > 0, old, statistic))
             if not self.is_search:
                 self._keep(agent, batch)
@@ -256,7 +258,7 @@ class NonFiniteGuard:
         if math.isfinite(total) or not any(bool(bad(x)) for x in given):
             return
         agent, batch = self._agent, self._batch
-        for statistic, old in zip(self.statistics, self._before, strict=True):
+        for statistic, old in zip((*self.statistics, *self.infinite), self._before, strict=True):
             statistic.copy_(old)
         if self.is_search:
             raise NonFiniteError(0, *find_nonfinite(agent, batch, optimizer, loss, gradients), batch)
@@ -401,12 +403,14 @@ def why_no_action(parts: dict[str, nn.Module], observation: Any) -> str:
 def _weights(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
     """Yield all floating-point weights and buffers by name, with 0 in place of infinity where it may be intended.
 
-    It may be intended in tensors that are not trained, such as the log of a temperature of 0, but not in targets.
+    It may be intended in buffers, such as the mask of an attention, and in parameters that are not trained, such as the
+    log of a temperature of 0, but not in those of targets.
     """
     for name, module in modules.items():
         for key, weight in module.state_dict(keep_vars=True).items():
             if weight.is_floating_point():
-                meant = not weight.requires_grad and not name.startswith("target_")
+                is_target = name.startswith("target_") and isinstance(weight, nn.Parameter)
+                meant = not weight.requires_grad and not is_target
                 yield f"{name}.{key}", weight.detach().nan_to_num(torch.nan, 0.0, 0.0) if meant else weight.detach()
 
 

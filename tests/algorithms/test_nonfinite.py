@@ -251,6 +251,39 @@ def test_statistics_of_a_users_normalisation_stay():
     assert all(torch.equal(a, b) for a, b in zip((mean, variance, count), before, strict=True))
 
 
+class OwnNorm(nn.Module):
+    """A batch norm of the user's; and a mask with infinity, as attention has."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(), 0.5)
+        return x
+
+
+def test_buffers_of_a_users_layer_are_restored_and_may_hold_a_mask_of_infinity():
+    class OwnSAC(SAC):
+        def build_critics(self, num, summary_dim, hidden_dims):
+            critics = super().build_critics(num, summary_dim, hidden_dims)
+            critics.norm = OwnNorm()
+            critics.register_forward_pre_hook(lambda module, given: (module.norm(given[0]), *given[1:]))
+            return critics
+
+    agent = OwnSAC(OBSERVATIONS, ACTIONS, hidden_dims=(8,), nonfinite="skip")
+    assert agent.update_networks(batch())["skipped"] == 0
+    before = agent.critics.norm.mean.clone()
+    assert before != 0
+    assert agent.update_networks(with_number(batch(), "observations", NAN))["skipped"] == 1
+    assert agent.critics.norm.mean == before == agent.target_critics.norm.mean
+    agent = OwnSAC(OBSERVATIONS, ACTIONS, hidden_dims=(8,))
+    with pytest.raises(NonFiniteError, match="the batch's rewards is nan"):
+        agent.update_networks(with_number(batch(), "rewards", NAN))
+
+
 def test_an_update_that_calls_its_parents_is_one():
     class Twice(SAC):
         def inner_update(self, batch):
