@@ -136,7 +136,16 @@ class Batch(NamedTuple):
         """Return the mean of `x` (..., B, T, D) over the counted steps and D; keep the leading axes.
 
         The library takes every mean over a batch with this method.
+
+        Raises:
+            ValueError: `x` has other rows, such as by a target without its last axis.
         """
+        if x.shape[-3:-1] != self.loss_mask.shape[:2]:  # else it may broadcast to a mean of other numbers
+            rows = ", ".join(map(str, self.loss_mask.shape[:2]))
+            raise ValueError(
+                f"batch.mean got the shape {tuple(x.shape)}, but needs (..., {rows}, D); keep the axes of Q values "
+                f"(N, B, T, 1) and of targets (B, T, 1)"
+            )
         if self.complete:
             return x.mean((-3, -2, -1))
         counted = torch.where(self.loss_mask > 0, x, 0.0).sum((-3, -2)).mean(-1)

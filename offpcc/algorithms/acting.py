@@ -262,6 +262,25 @@ class Acting(Construction):
                 look(name, part)
         return found
 
+    def check_built(self) -> None:
+        """Raise if a user's class leaves out its parent's `__init__`, or trains tensors that no checkpoint holds."""
+        name = type(self).__name__
+        if not hasattr(self, "nonfinite_guard"):
+            raise UserError(f"{name}.__init__ does not call its parent; call super().__init__(*args, **kwargs) in it")
+        if type(self).state_dict is not Acting.state_dict:  # it may hold more
+            return
+        parts = self.stateful_parts()
+        modules = [part for part in parts.values() if isinstance(part, nn.Module)]
+        held = {id(weight) for module in modules for weight in module.parameters()}
+        for key, part in parts.items():
+            of_torch = [weight for group in getattr(part, "param_groups", ()) for weight in group["params"]]
+            trained = part.parameters if isinstance(part, Optimizer) else of_torch
+            if not held.issuperset(map(id, trained)):
+                raise UserError(
+                    f"{name}.{key} trains a tensor that is in no module of {name}, so a checkpoint would not hold it; "
+                    f"make it an attribute of an nn.Module, such as nn.ParameterList([...]), and that one of {name}"
+                )
+
     def actor_parts(self) -> dict[str, nn.Module]:
         """Return the modules that `act` uses, by name."""
         parts = {

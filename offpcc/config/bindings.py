@@ -383,8 +383,8 @@ def check_unused_bindings(
     classes = configurables()
     referenced = {part.config_key for part in gin.config.iterate_references(gin_private.CONFIG)}
     for binding in bindings:
-        if _is_used(binding, operative):
-            reason = _why_idle(binding, classes, unused_parameters or {})
+        reason = _why_idle(binding, classes, unused_parameters or {})
+        if reason or _is_used(binding, operative):
             if reason and binding.where == COMMAND_LINE:
                 raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; remove it")
             continue
@@ -417,6 +417,8 @@ def check_unused_bindings(
             own = next((part for part in parts if part.endswith("Sharing")), None)  # its memory reads convolutions
             is_encoder = binding.parameter == "feature_extractor" and own and not winners
             remedy = f"bind {own}.shared_encoder = @{name}, too" if is_encoder else "correct or remove it"
+            if not winners and hasattr(classes[binding.selector], "inner_update"):  # a class of the user's gives it
+                remedy = f"remove it, or let unused_parameters() of your algorithm name {binding.parameter}"
         raise UserError(f"{binding.where}: {binding.given} has no effect: {reason}; {remedy}")
     _note_other_algorithm(bindings, used_names, classes)
 

@@ -370,7 +370,10 @@ def _build_algorithm(spec: RunSpec, task: _Task, data: OfflineDataset | None) ->
         check_actions(algorithm_class, task.actions, named, are_recorded=data is not None, shape=shape)
     with explain_failure(algorithm_class.__name__, "hidden_dims, hidden_dim or num_critics"), seeded_init(spec):
         own = with_memory(algorithm_class, spec)
-        return algorithm_class(task.observations, task.actions, device=spec.device, seed=spec.seed, **own)
+        algorithm = algorithm_class(task.observations, task.actions, device=spec.device, seed=spec.seed, **own)
+    if isinstance(algorithm, ActorCritic):
+        algorithm.check_built()
+    return algorithm
 
 
 def seeded_init(spec: RunSpec) -> contextlib.AbstractContextManager[None]:
@@ -706,7 +709,9 @@ def explain_failure(part: str, sizes: str) -> Iterator[None]:
     except Exception as error:
         line = "" if is_shortage(error) else _line_of_user(error)
         if line:
-            raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct this line") from error
+            is_passed_on = "unexpected keyword argument" in str(error)
+            what = "the argument, or this line" if is_passed_on else "this line"
+            raise UserError(f"{part} cannot be built: {format_error(error)} ({line}); correct {what}") from error
         if is_shortage(error) or isinstance(error, OverflowError):
             remedy = f"that needs more memory than is free: lower its sizes, such as {sizes}"
         elif isinstance(error, TypeError) and "too many positional arguments" in str(error):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import offpcc
+from offpcc.algorithms import SAC
 from offpcc.algorithms.variants import RecurrentSAC
 from offpcc.config import loading
 from offpcc.config.bindings import check_unused_bindings
@@ -167,6 +168,26 @@ def test_a_childs_binding_overrides_its_parents(tmp_path):
         UserError, match=r"ActorCritic.gamma has no effect.*from SAC.gamma \(--gin\), which overrides it"
     ):
         load_and_build(tmp_path, BASE, "ActorCritic.gamma=0.5", "SAC.gamma=0.6")
+
+
+def test_a_file_may_bind_what_an_own_algorithm_sets_itself_and_names_as_unused(tmp_path):
+    @offpcc.configurable
+    class Targetless(SAC):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs | {"polyak": 0.0})
+
+    def check(*command_line, reasons):
+        file = write(tmp_path / "a.gin", BASE + "ActorCritic.polyak = 0.9")
+        bindings = loading.load_gin_config(file, list(command_line))
+        assert build("pendulum-v0", "Targetless").algorithm._targets.polyak == 0.0
+        check_unused_bindings(bindings, {Targetless: reasons})
+
+    with pytest.raises(UserError, match=r"polyak from its algorithm; remove it, or let unused_parameters\(\) of your"):
+        check(reasons={})
+    check(reasons={"polyak": "there are no targets"})
+    for name in ("ActorCritic", "Targetless"):
+        with pytest.raises(UserError, match=rf"{name}\.polyak has no effect: there are no targets; remove it"):
+            check(f"{name}.polyak=0.5", reasons={"polyak": "there are no targets"})
 
 
 CONCAT = "Recurrent.cell = 'concat'\n"

@@ -555,6 +555,73 @@ def test_a_state_that_no_checkpoint_could_give_back_is_refused_when_it_is_writte
         offpcc.fit(spec)
 
 
+@pytest.mark.parametrize("of_torch", [False, True])
+def test_a_tensor_that_is_trained_and_not_saved_is_refused(of_torch):
+    @offpcc.configurable
+    class TrainsATensor(SAC):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.beta = torch.nn.Parameter(torch.zeros(()))
+            own = self.optimizer([([self.beta], 1e-3)])
+            self.beta_optimizer = torch.optim.Adam([self.beta]) if of_torch else own
+
+    with pytest.raises(UserError, match=r"TrainsATensor\.beta_optimizer trains a tensor that is in no module"):
+        offpcc.build("pendulum-v0", TrainsATensor)
+
+    @offpcc.configurable
+    class SavesATensor(TrainsATensor):
+        def state_dict(self):
+            return {**super().state_dict(), "beta": self.beta}
+
+    @offpcc.configurable
+    class HoldsATensor(TrainsATensor):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.held = torch.nn.ParameterList([self.beta])
+
+    for cls in (SavesATensor, HoldsATensor):
+        assert offpcc.build("pendulum-v0", cls).algorithm.beta == 0.0
+
+
+def test_an_own_algorithm_without_its_parents_init_is_one_message():
+    @offpcc.configurable
+    class Orphan(SAC):
+        def __init__(self, *args, beta=1.0, **kwargs):
+            self.beta = beta
+
+    with pytest.raises(UserError, match=r"Orphan\.__init__ does not call its parent; call super\(\)\.__init__"):
+        offpcc.build("pendulum-v0", Orphan)
+
+
+def test_a_wrong_argument_that_an_own_algorithm_passes_on_is_told_as_such():
+    with pytest.raises(UserError, match=r"did you mean gamma\? \(\S+:\d+\); correct the argument, or this line"):
+        offpcc.build("pendulum-v0", TakesAll, algorithm={"gama": 0.9})
+
+
+@offpcc.configurable
+class TakesAll(SAC):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_a_prefix_before_an_own_algorithm_is_told_as_a_binding():
+    for name, encoder in (("rTakesAll", "Recurrent"), ("cTakesAll", "Convolutional"), ("crTakesAll", "Recurrent")):
+        words = rf"'{name}': prefixes are .* bind TakesAll\.encoder = @{encoder}$"
+        with pytest.raises(UserError, match=words):
+            offpcc.build("pendulum-v0", name)
+
+
+def test_a_target_without_its_last_axis_is_refused():
+    class Squeezed(SAC):
+        def target(self, h, batch):
+            return super().target(h, batch).squeeze(-1)
+
+    learner = offpcc.build("pendulum-v0", offpcc.configurable(Squeezed), algorithm={"hidden_dims": (4,)})
+    words = r"batch\.mean got the shape \(2, 256, 256, 1\), but needs \(\.\.\., 256, 1, D\)"
+    with pytest.raises(ValueError, match=words):
+        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+
+
 def test_an_own_algorithm_with_a_memory_is_told_which_class_has_the_size_of_the_memory():
     with pytest.raises(UserError, match=r"hidden_dims\? For a memory, bind Recurrent.hidden_dim$"):
         offpcc.build("pendulum-v0", KeepsAnArray, algorithm={"encoder": Recurrent, "hidden_dim": 8})
