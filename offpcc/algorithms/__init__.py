@@ -133,9 +133,10 @@ def find_algorithm(name: str) -> type[ActorCritic]:
             raise UserError(f"there is no algorithm {name!r}: {reason}")
         own = next((key for key in known if key not in ALGORITHMS and name in (f"r{key}", f"c{key}", f"cr{key}")), None)
         if own is not None:
+            prefix = name.removesuffix(own)
             raise UserError(
                 f"there is no algorithm {name!r}: prefixes are for algorithms of offpcc; choose {own}, and bind "
-                f"{own}.encoder = @{'Recurrent' if 'r' in name.removesuffix(own) else 'Convolutional'}"
+                f"{own}.encoder = @{'Recurrent' if 'r' in prefix else 'Convolutional'}"
             )
         near = similar(name, known)
         plain = [short for short, entry in variants.TABLE.items() if short == entry.algorithm]

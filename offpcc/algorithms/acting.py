@@ -275,7 +275,7 @@ class Acting(Construction):
         for key, part in parts.items():
             of_torch = [weight for group in getattr(part, "param_groups", ()) for weight in group["params"]]
             trained = part.parameters if isinstance(part, Optimizer) else of_torch
-            if not held.issuperset(map(id, trained)):
+            if {*map(id, trained)} - held:
                 raise UserError(
                     f"{name}.{key} trains a tensor that is in no module of {name}, so a checkpoint would not hold it; "
                     f"make it an attribute of an nn.Module, such as nn.ParameterList([...]), and that one of {name}"

@@ -440,9 +440,7 @@ class Construction:
         statistics += [buffer for module, *_ in self._train_mode_layers for buffer in module.buffers()]
         if self.has_critics:
             statistics += self._targets.target_buffers
-        statistics = list({id(statistic): statistic for statistic in statistics}.values())  # layers may be nested
-        self.nonfinite_guard.statistics = [one for one in statistics if torch.isfinite(one).all()]
-        self.nonfinite_guard.infinite = [one for one in statistics if not torch.isfinite(one).all()]
+        self.nonfinite_guard.set_statistics(statistics)
         is_covered = self.loss_covers_batch and self.encoders_are_empty and not normalizations and not self.num_states
         self.checked_fields: tuple[str, ...] = ("rewards",) if is_covered else ("observations", "actions", "rewards")
         self.checked_fields += ("states",) if self.num_states else ()

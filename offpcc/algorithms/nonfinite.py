@@ -133,6 +133,12 @@ class NonFiniteGuard:
         self.is_prepared = False
         self._clear()
 
+    def set_statistics(self, statistics: Iterable[Tensor]) -> None:
+        """Set the tensors that change without an optimizer step; one may be given twice, because layers are nested."""
+        found = list({id(statistic): statistic for statistic in statistics}.values())
+        self.statistics = [one for one in found if torch.isfinite(one).all()]
+        self.infinite = [one for one in found if not torch.isfinite(one).all()]
+
     def _clear(self) -> None:
         """Forget the current update and the reports."""
         self._agent: Any = None  # the agent of the current update
