@@ -83,15 +83,19 @@ def _rows(
 
 
 def updating(loss: Any, compile: bool = False) -> Callable[[TensorDict], Any]:
-    """What makes an update of a batch, as the scripts do: TD3's networks learn one after the other, others at once."""
+    """What makes an update of a batch, as the scripts do: TD3's networks learn one after the other, others at once.
+
+    CQL's loss of imitation, which is the actor's in a run's first updates, is computed, and nothing learns by it.
+    """
     if isinstance(loss, TD3Loss | TD3BCLoss):
         return _in_turn(loss, compile)
     optimizer = torch.optim.Adam([weights for weights in loss.parameters() if weights.requires_grad], lr=RATE)
     targets = None if isinstance(loss, BCLoss) else SoftUpdate(loss, tau=TAU)
+    names = [name for name in loss.out_keys if name.startswith("loss_") and name != "loss_actor_bc"]
 
     def update(batch: TensorDict) -> TensorDict:
         found = loss(batch)
-        sum(value for name, value in found.items() if name.startswith("loss_") and name != "loss_actor_bc").backward()
+        torch.stack([found[name] for name in names]).sum().backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if targets is not None:
