@@ -527,6 +527,21 @@ def median_of(row):
     return results.number(row["median"])
 
 
+def test_speeds_beside_torchrl():
+    rows = results.read(RESULTS / "benchmarks" / "throughput_torchrl.json")
+    forms = ("offpcc", "offpcc-compiled", "torchrl", "torchrl-compiled")
+    header = ("", "offpcc", "offpcc compiled", "TorchRL", "TorchRL compiled", "the faster of each")
+    for case, (title, *numbers, told) in zip(
+        ("sac", "td3", "td3_bc", "cql", "iql", "bc"), rows_of(*header), strict=True
+    ):
+        found = {row["library"]: row for row in rows if row["case"] == case}
+        assert numbers == [median_of(found[form]) for form in forms], title
+        ours, theirs = (
+            max((found[form] for form in pair), key=lambda row: row["median"]) for pair in (forms[:2], forms[2:])
+        )
+        assert told == f"{results.speed_ratio(ours, theirs):.2f} x", title
+
+
 def test_speeds_on_a_gpu():
     speeds = medians("gpu")
     rows = rows_of("", "offpcc", "eager", "stable-baselines3", "d3rlpy")
