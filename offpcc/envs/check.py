@@ -10,7 +10,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -529,18 +529,22 @@ def _check_episodes(env: Env, record: Rollout, limit: int | None) -> Finding:
         is_decided = has_rewards and have_one_length and all(end.is_decided for end in of_length)
         is_ended = len(of_length) > 1 and all(end.terminated for end in of_length)
         has_decks = package_of(name_of(env)) == "popgym"  # games of cards end with the last card
-        is_excused = has_decks or is_decided or (length != limit and _ends_elsewhere(env, length))
-        if is_suspect and is_ended and not is_excused:
+        if is_suspect and is_ended and not (has_decks or is_decided):
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
-            return Finding("episodes", FAULT, f"a time limit reported as a termination? {ended}; {text}", TRUNCATE)
+            text_of_fault = f"a time limit reported as a termination? {ended}; {text}"
+            others = set[int]() if length == limit else _lengths_of_repeated_actions(env, length)
+            if not others - {length}:
+                return Finding("episodes", FAULT, text_of_fault, TRUNCATE)
+            if max(others) < length:
+                return Finding("episodes", WARNING, text_of_fault, f"fine if the task ends there; else {TRUNCATE}")
     if num_both := sum(end.terminated and end.truncated for end in ends):
         remedy = "agents take that as a termination"
         return Finding("episodes", NOTE, f"{num_both} both terminated and truncated; {text}", remedy)
     return Finding("episodes", OK, text)
 
 
-def _ends_elsewhere(env: Env, length: int) -> bool:
-    """Return True if an episode of one repeated action does not end after `length` steps: actions decide the end."""
+def _lengths_of_repeated_actions(env: Env, length: int) -> set[int]:
+    """Return the lengths of episodes of one repeated action; `length` + 1 stands for all that are longer."""
     space = env.action_space
     if isinstance(space, OneHot):
         repeated: list[Any] = [one_hot(choice, len(space.low)) for choice in (0, len(space.low) - 1)]
@@ -549,14 +553,13 @@ def _ends_elsewhere(env: Env, length: int) -> bool:
     else:
         assert isinstance(space, Discrete)
         repeated = [space.start, space.start + space.n - 1]
+    lengths = set()
     for action in repeated:
-        try:
-            events = list(itertools.islice(roll_out(env, 0, 0, action), length + 1))
-        except BrokenEnvironment:  # `_check_actions` reports it
-            continue
-        if not (events[-1].terminated or events[-1].truncated) or any(event.is_reset for event in events[1:]):
-            return True
-    return False
+        with suppress(BrokenEnvironment):  # `_check_actions` reports it
+            steps = itertools.islice(roll_out(env, 0, 0, action), 1, length + 1)
+            ends = (step for step, event in enumerate(steps, 1) if event.terminated or event.truncated)
+            lengths.add(next(ends, length + 1))
+    return lengths
 
 
 def _space_as_text(space: gymnasium.Space[Any]) -> str:

@@ -389,16 +389,17 @@ def test_ends_that_differ_are_terminations(find):
     assert found.level == OK
 
 
-def test_ends_that_repeated_actions_move_are_terminations(find):
-    """Random actions fall at one step in Flappy Bird; a bird that always flaps falls at another."""
+@pytest.mark.parametrize(("of_repeated", "level"), [(12, OK), (6, WARNING), (9, FAULT)])
+def test_ends_that_repeated_actions_move_are_hardly_a_time_limit(find, of_repeated, level):
+    """Random actions crash at one length in Flappy Bird; a repeated action does not."""
 
     class Crashes(Healthy):
         def step(self, action):
             observation, reward, *_ = super().step(action)
-            return observation, reward, bool(self.t == (6 if action[0] == 2 else 9)), False, {}
+            return observation, reward, self.t == (of_repeated if abs(action[0]) == 2 else 9), False, {}
 
     found, _ = find(Crashes, "episodes", max_episode_steps=None)
-    assert found.level == OK
+    assert found.level == level
     found, _ = find(Crashes, "episodes", max_episode_steps=9)
     assert found.level == FAULT
 
