@@ -139,6 +139,11 @@ class NonFiniteGuard:
         self.statistics = [one for one in found if torch.isfinite(one).all()]
         self.infinite = [one for one in found if not torch.isfinite(one).all()]
 
+    @property
+    def _restored(self) -> list[Tensor]:
+        """The tensors that a bad update must not change."""
+        return [*self.statistics, *self.infinite]
+
     def _clear(self) -> None:
         """Forget the current update and the reports."""
         self._agent: Any = None  # the agent of the current update
@@ -158,7 +163,7 @@ class NonFiniteGuard:
     def update(self, agent: Any, batch: Batch) -> Iterator[None]:
         """Check the update of `agent` in the body of the `with`. The body must pass its statistics to `finish`."""
         self._agent, self._batch, self._unchecked, self._stepped = agent, batch, [], {}
-        self._before = [statistic.clone() for statistic in (*self.statistics, *self.infinite)]
+        self._before = [statistic.clone() for statistic in self._restored]
         if self.skips and not self.is_awaited and not self.is_search:
             self.found.zero_()
         outer, _thread.guard = _thread.guard, self
@@ -231,7 +236,7 @@ class NonFiniteGuard:
         if self.is_awaited:
             self.bad_in_a_row = 0
         else:
-            for statistic, old in zip((*self.statistics, *self.infinite), self._before, strict=True):
+            for statistic, old in zip(self._restored, self._before, strict=True):
                 statistic.copy_(torch.where(self.found > 0, old, statistic))
             if not self.is_search:
                 self._keep(agent, batch)
@@ -264,7 +269,7 @@ class NonFiniteGuard:
         if math.isfinite(total) or not any(bool(bad(x)) for x in given):
             return
         agent, batch = self._agent, self._batch
-        for statistic, old in zip((*self.statistics, *self.infinite), self._before, strict=True):
+        for statistic, old in zip(self._restored, self._before, strict=True):
             statistic.copy_(old)
         if self.is_search:
             raise NonFiniteError(0, *find_nonfinite(agent, batch, optimizer, loss, gradients), batch)

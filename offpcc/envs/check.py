@@ -229,7 +229,7 @@ def roll_out(env: Env, seed: int | None, actions_seed: int, always: Any = None) 
         seed = None
         for step in itertools.count(1):
             if always is not None:
-                action = always
+                action = copy.copy(always)  # an environment may change it in place
             elif isinstance(space, OneHot):
                 action = random_action(space, generator)
             elif isinstance(space, Discrete):
@@ -531,12 +531,12 @@ def _check_episodes(env: Env, record: Rollout, limit: int | None) -> Finding:
         has_decks = package_of(name_of(env)) == "popgym"  # games of cards end with the last card
         if is_suspect and is_ended and not (has_decks or is_decided):
             ended = f"{len(of_length)} episodes lasted {length} steps, and all of these are `terminated`"
-            text_of_fault = f"a time limit reported as a termination? {ended}; {text}"
+            suspicion = f"a time limit reported as a termination? {ended}; {text}"
             others = set[int]() if length == limit else _lengths_of_repeated_actions(env, length)
             if not others - {length}:
-                return Finding("episodes", FAULT, text_of_fault, TRUNCATE)
+                return Finding("episodes", FAULT, suspicion, TRUNCATE)
             if max(others) < length:
-                return Finding("episodes", WARNING, text_of_fault, f"fine if the task ends there; else {TRUNCATE}")
+                return Finding("episodes", WARNING, suspicion, f"fine if the task ends there; else {TRUNCATE}")
     if num_both := sum(end.terminated and end.truncated for end in ends):
         remedy = "agents take that as a termination"
         return Finding("episodes", NOTE, f"{num_both} both terminated and truncated; {text}", remedy)

@@ -44,8 +44,8 @@ class DMControl(gym.Env[Array, Array]):
         camera_id: The task's camera for rendering.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: dm-control is not installed or older than MuJoCo, or there is nothing to
-            render with.
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or does not run with this MuJoCo, or there
+            is nothing to render with.
         ValueError: The task's observation lacks one of the keys.
     """
 
@@ -151,8 +151,8 @@ class DMControlImage(DMControl):
         kwargs: See `DMControl`; the camera of `render` is that of the image, too.
 
     Raises:
-        gymnasium.error.DependencyNotInstalled: dm-control is not installed or older than MuJoCo, or there is nothing to
-            render with.
+        gymnasium.error.DependencyNotInstalled: dm-control is not installed, or does not run with this MuJoCo, or there
+            is nothing to render with.
     """
 
     def __init__(
