@@ -309,6 +309,42 @@ def test_a_whole_process_group_is_interrupted(tmp_path):
     assert read_checkpoint(folder / "checkpoint.pt")["loop"]["step"] >= 250
 
 
+def test_the_script_for_slurm_asks_for_another_turn(tmp_path):
+    """The script of docs/sweeps.md, with commands in place of Slurm's."""
+    page = (LAUNCH.parents[1] / "docs" / "sweeps.md").read_text()
+    script = re.search(r"#!/bin/bash\n.*?(?=```)", page, re.DOTALL).group()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").write_text("PATH=$PWD/bin:$PATH\n")
+    commands = {
+        "srun": 'exec "$@"',
+        "scontrol": 'echo "$@" >> asked',
+        "offpcc": f'echo $$ > pid; exec {sys.executable} {LAUNCH} "$@" --results . --no_video --gin '
+        + " ".join([*LONG, "train.stop_return=$STOP", "train.stop_tests=1"]),
+    }
+    (tmp_path / "bin").mkdir()
+    for name, line in commands.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{line}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "configs").symlink_to(LAUNCH.parents[1] / "configs")
+
+    def begin(stop_return):
+        task = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "STOP": str(stop_return)}
+        return subprocess.Popen(
+            ["bash", "-c", script], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1", **task},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    process = begin(stop_return=0)
+    wait_for(lambda: tables(tmp_path), process)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert "run 3 stopped at step" in err
+    assert (tmp_path / "asked").read_text() == "requeue 7_3\n"
+    out, err = begin(stop_return=-10_000).communicate(timeout=60)
+    assert "going on in" in out and "reached" in out, out + err
+    assert (tmp_path / "asked").read_text() == "requeue 7_3\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"),

@@ -54,7 +54,10 @@ class Noise:
 
     def subset(self, num: int, size: int) -> Tensor:
         """Return `size` different integers in [0, num), int64, (size,)."""
-        return self._draw(lambda x: torch.randperm(num, generator=self.generator, out=x), (num,), torch.int64)[:size]
+        order = self._draw(
+            lambda x: torch.randperm(num, generator=self.generator, out=x, device=x.device), (num,), torch.int64
+        )
+        return order[:size]
 
     def _draw(self, fill: Fill, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         if self.on_draw is not None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from offpcc.algorithms import (
     ALGORITHMS,
@@ -512,6 +513,31 @@ def test_an_update_does_not_wait_for_the_device(case):
     with Waiting():
         for _ in range(2):
             agent.update_networks(batch)
+
+
+class OnAgentsDevice(TorchDispatchMode):
+    """Refuses tensors on the default device, here "meta", as if it were the CPU and the agent on a GPU."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        assert not any(isinstance(x, torch.Tensor) and x.is_meta for x in tree_leaves(made)), function
+        return made
+
+
+@each(CASES)
+def test_tensors_are_made_on_the_device_of_the_agent(case):
+    agent, batch, steps = case.build(), case.batch(), [*case.steps(0, 2)]
+    agent._keeps = lambda *names: False  # acts by PyTorch
+    with torch.device("meta"), OnAgentsDevice():
+        with pytest.raises(AssertionError):
+            torch.zeros(1)
+        for _ in range(2):
+            agent.update_networks(batch)
+        agent.nonfinite_guard.synchronize(agent)
+        agent.shares_at_bounds(batch)
+        memory = None
+        for step in steps:
+            _, memory = agent.act(step, memory)
 
 
 # Encoders -------------------------------------------------------------------------------------------------------
