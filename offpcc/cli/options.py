@@ -104,7 +104,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--dataset": {
         "metavar": "DATA",
-        "help": "Check recorded data: an HDF5 file, D4RL's name of a dataset, or minari:ID.",
+        "help": "Check recorded data: an HDF5 file, D4RL's name of a dataset, minari:ID or ogbench:NAME.",
     },
     "--dataset_dir": {
         "type": arguments.path,
@@ -168,7 +168,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     "--from_data": {
         "metavar": "DATA",
         "help": "Estimate the values of the actors from this recorded data, by fitted Q evaluation: an HDF5 file, "
-        "D4RL's name of a dataset, or minari:ID. If there is an environment, episodes are also played, to compare.",
+        "D4RL's name of a dataset, minari:ID or ogbench:NAME. If there is an environment, episodes are also played, to "
+        "compare.",
     },
     "--gin": {
         "nargs": "+",
@@ -426,8 +427,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # what an option of a command has bes
         "D4RL's name of a dataset, which names both data and environment."
     },
     "train --dataset": {
-        "help": "Learn from recorded data instead of interaction: an HDF5 file, D4RL's name of a dataset, or "
-        "minari:ID. Then --env is only for tests."
+        "help": "Learn from recorded data instead of interaction: an HDF5 file, D4RL's name of a dataset, minari:ID "
+        "or ogbench:NAME. Then --env is only for tests."
     },
     "train --config": {
         "help": "Read the settings from this gin file. It is searched for as given, from the repository's root, and "
@@ -524,7 +525,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # what an option of a command has bes
     },
     "collect --dataset": {
         "help": "With --model: begin the episodes at observations of these data: an HDF5 file, D4RL's name of a "
-        "dataset, or minari:ID."
+        "dataset, minari:ID or ogbench:NAME."
     },
     "collect --env": {
         "required": True,
@@ -552,7 +553,7 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # what an option of a command has bes
     "collect --resume": {"help": "Continue a recording, or a recipe, that was stopped."},
     "train-model --dataset": {
         "required": True,
-        "help": "Train on recorded data: an HDF5 file, D4RL's name of a dataset, or minari:ID.",
+        "help": "Train on recorded data: an HDF5 file, D4RL's name of a dataset, minari:ID or ogbench:NAME.",
     },
     "train-model --out": {"metavar": "FILE.pt", "help": "Write the model into this file."},
     "train-model --env": {

@@ -246,6 +246,13 @@ VARIANTS = {
         "train.num_epochs": 5,
         "train.num_test_episodes_per_epoch": 50,
     },
+    "fql_ogbench": {
+        "FQL.alpha": 10.0,
+        "FQL.normalize_q_loss": False,
+        **RARE_TESTS,
+        "train.num_epochs": 10,
+        "train.num_test_episodes_per_epoch": 50,
+    },
     "cql_adroit": {
         "CQL.conservative_weight": 1.0,
         "CQL.bc_steps": 0,

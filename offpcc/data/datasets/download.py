@@ -87,7 +87,8 @@ def _unknown(name: str) -> str:
         return reason
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
     nearest = similar(name, [*FILES, *own])
-    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "give a file, a D4RL name or minari:ID"
+    others = "give a file, a D4RL name, minari:ID or ogbench:NAME"
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else others
     return f"{name}: there is no such dataset; {advice}"
 
 

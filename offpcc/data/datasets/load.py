@@ -1,4 +1,4 @@
-"""`load_dataset`: reads a dataset by file, D4RL name or Minari id."""
+"""`load_dataset`: reads a dataset by file, D4RL name, Minari id or OGBench name."""
 
 import json
 import os
@@ -15,12 +15,13 @@ from offpcc.data.datasets.download import D4RL_KEYS, KNOWN, Progress, find_datas
 from offpcc.data.datasets.files import printable, read_dataset_file, read_everything
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import FILE, read_minari
+from offpcc.data.datasets.ogbench import read_ogbench
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl import make as d4rl_environments
 from offpcc.utils.errors import UserError, similar
 from offpcc.utils.paths import as_path
 
-MINARI = "minari:"
+MINARI, OGBENCH = "minari:", "ogbench:"
 NOT_HASHED = "no hash of this file is published, so only its form was checked"
 
 
@@ -28,7 +29,7 @@ def check_source(source: Any) -> None:
     """Raise if a dataset is neither named nor a `Dataset`."""
     if not isinstance(source, str | Path | Dataset):
         raise UserError(
-            f"the dataset is given as {type(source).__name__}; give a file, a D4RL name, minari:ID or an "
+            f"the dataset is given as {type(source).__name__}; give a file, a D4RL name, minari:ID, ogbench:NAME or an "
             f"offpcc.Dataset; make one from arrays by Dataset.from_arrays(observations=..., actions=..., rewards=..., "
             f"terminations=..., truncations=...), or from episodes by Dataset.from_episodes([...])"
         )
@@ -46,8 +47,8 @@ def load_dataset(
     """Load a dataset.
 
     Args:
-        source: an HDF5 or NPZ file, also one of d3rlpy; ``minari:ID``; or a name. A name is searched in
-            ``$OFFPCC_DATASETS``, ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and downloaded if it is a D4RL name.
+        source: an HDF5 or NPZ file, also one of d3rlpy; ``minari:ID``; ``ogbench:NAME``; or a name. A name is searched
+            in ``$OFFPCC_DATASETS``, ``$D4RL_DATASET_DIR`` and ``~/.d4rl/datasets``, and downloaded if it is D4RL's.
         max_episode_steps: the time limit of the recorded environment, for data without truncations. By default D4RL's
             limit for a D4RL name.
         action_range: lowest and highest action of the recorder, which are scaled to -1 and 1, for data that does not
@@ -65,8 +66,10 @@ def load_dataset(
     text = str(source)
     if text.startswith(MINARI):
         return read_minari(text.removeprefix(MINARI)).with_range(action_range)
+    if text.startswith(OGBENCH):
+        return read_ogbench(text.removeprefix(OGBENCH)).with_range(action_range)
     if not text:
-        raise UserError("'' is not a dataset; give a file, a D4RL name or minari:ID")
+        raise UserError("'' is not a dataset; give a file, a D4RL name, minari:ID or ogbench:NAME")
     path = as_path(text, "the data")
     if fault := _minari_fault(path):
         raise UserError(fault)
@@ -115,7 +118,8 @@ def _advice(missing: Path) -> str:
     there = missing.parent.iterdir() if missing.parent.is_dir() else ()
     files = {file.stem: file for file in there if file.suffix in catalog.SUFFIXES}
     near = similar(missing.stem, files, 1)
-    return f"did you mean {files[near[0]]}?" if near else "give a file that exists, a D4RL name or minari:ID"
+    others = "give a file that exists, a D4RL name, minari:ID or ogbench:NAME"
+    return f"did you mean {files[near[0]]}?" if near else others
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:

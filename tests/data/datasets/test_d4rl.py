@@ -135,7 +135,7 @@ def test_a_path_is_taken_as_it_is(tmp_path, monkeypatch):
     [
         ("hopper-medum-v2", "did you mean hopper-medium-v2"),
         ("hoper-mine", "did you mean hopper-mine"),
-        ("qqqqqq", "give a file, a D4RL name or minari:ID"),
+        ("qqqqqq", "give a file, a D4RL name, minari:ID or ogbench:NAME"),
         ("flow-ring-random-v0", "Flow, CARLA, Waymo and MiniGrid are out of scope"),
         ("nowhere/data.hdf5", "there is no file nowhere/data.hdf5"),
         ("data.npz", "there is no file data.npz"),

@@ -193,7 +193,7 @@ def test_bad_columns_get_one_message(tmp_path, file, changed, message):
         ("swings.npz", "there is no file swings.npz; did you mean swings.hdf5?"),
         ("folder/swing.h5", "there is no file folder/swing.h5; did you mean folder/swings.npz?"),
         ("swings", "swings: there is no such dataset; did you mean the file swings.hdf5?"),
-        ("x.hdf5", "there is no file x.hdf5; give a file that exists, a D4RL name or minari:ID"),
+        ("x.hdf5", "there is no file x.hdf5; give a file that exists, a D4RL name, minari:ID or ogbench:NAME"),
         ("folder/none/x.hdf5", "there is no file folder/none/x.hdf5; give a file that exists"),
     ],
 )

@@ -1,0 +1,93 @@
+"""Datasets of OGBench: small files with its keys, read by its package and by ours."""
+
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+import offpcc
+from offpcc.data.datasets.load import load_dataset, qlearning_dataset
+from offpcc.utils.errors import UserError
+
+ogbench = pytest.importorskip("ogbench")
+FILE, NAME = "pointmaze-medium-navigate-v0", "pointmaze-medium-navigate-singletask-v0"
+NUM_STEPS = 31  # rows of an episode; the last has an observation alone
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with four episodes of random positions, some at the goal, also in the last rows."""
+    draw = np.random.default_rng(0)
+    with gymnasium.make("pointmaze-medium-singletask-v0") as env:
+        env.reset()
+        goal = env.unwrapped.cur_goal_xy
+    places = goal + draw.uniform(3, 20, (4 * NUM_STEPS, 2))
+    places[[7, 8, NUM_STEPS - 1, 2 * NUM_STEPS - 2, 2 * NUM_STEPS - 1]] = goal
+    columns = {
+        "observations": places.astype(np.float32),
+        "actions": draw.uniform(-1, 1, places.shape).astype(np.float32),
+        "terminals": np.arange(len(places)) % NUM_STEPS == NUM_STEPS - 1,
+        "qpos": places,
+        "qvel": np.zeros_like(places),
+    }
+    for part in ("", "-val"):
+        np.savez(tmp_path / f"{FILE}{part}.npz", **columns)
+    monkeypatch.setenv("OFFPCC_DATASETS", str(tmp_path))
+    return tmp_path
+
+
+def test_transitions_are_those_of_the_package(folder):
+    ours = qlearning_dataset(f"ogbench:{NAME}")
+    _, theirs, _ = ogbench.make_env_and_datasets(NAME, dataset_dir=str(folder))
+    assert len(ours["rewards"]) == 4 * (NUM_STEPS - 1) and (ours["rewards"] == 0).sum() == 3
+    for key in ("observations", "actions", "rewards", "next_observations"):
+        np.testing.assert_array_equal(ours[key], theirs[key])
+    np.testing.assert_array_equal(ours["terminals"], theirs["masks"] == 0)
+
+
+def test_a_solved_step_ends_an_episode(folder):
+    data = load_dataset(f"ogbench:{NAME}")
+    assert data.num_episodes == 4 + 2  # the third is the last step of its episode
+    assert data.metadata["env"] == "ogbench:pointmaze-medium-singletask-v0"
+    assert np.array_equal(data.action_range, [[-1, -1], [1, 1]])
+
+
+def test_a_run_with_memory_learns_from_it(folder):
+    offpcc.configure("offline_quickstart.gin")
+    learner = offpcc.build("ogbench:pointmaze-medium-singletask-v0", "rtd3_bc", dataset=f"ogbench:{NAME}", seed=1)
+    learner.train(num_epochs=1, num_steps_per_epoch=3, num_test_episodes_per_epoch=0)
+    assert learner.loop.num_updates == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (FILE, "ogbench:pointmaze-medium-navigate-v0 has no rewards: .* name one task, as in"),
+        ("", "ogbench:'' has no rewards"),
+        ("pointmaze-tiny-navigate-singletask-v0", "OGBench has no task pointmaze-tiny-singletask-v0"),
+    ],
+)
+def test_names_that_it_has_not(name, fault, folder):
+    with pytest.raises(UserError, match=fault):
+        load_dataset(f"ogbench:{name}")
+
+
+def test_a_file_that_is_missing_or_damaged(folder, monkeypatch):
+    def fail(address):
+        raise ogbench.utils.urllib.error.URLError("no network")
+
+    (folder / f"{FILE}-val.npz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"cannot be read from .*; remove its files there"):
+        load_dataset(f"ogbench:{NAME}")
+    (folder / f"{FILE}.npz").unlink()
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr("urllib.request.urlopen", fail)
+    with pytest.raises(UserError, match=f"could not be downloaded .*no network.*; get {FILE}.npz and {FILE}-val.npz"):
+        load_dataset(f"ogbench:{NAME}")
+
+
+def test_without_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ogbench", None)
+    with pytest.raises(UserError, match=r"needs the OGBench package .* run `pip install ogbench`"):
+        load_dataset(f"ogbench:{NAME}")
