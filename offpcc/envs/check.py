@@ -36,6 +36,7 @@ from offpcc.envs.wrapper_chain import name_of
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
+from offpcc.utils.rng import same_global_generators, seed_global_generators
 from offpcc.utils.spaces import (
     MAKE_IMAGE,
     OneHot,
@@ -612,10 +613,24 @@ def _check_seed(env: Env, other: Env, marks: list[Mark], seed: int) -> Finding:
     """Check whether the same seed and actions repeat the rollout of `marks`, in another instance and in this one."""
     text = f"seed {seed} and the same actions give something else"
     if when := _first_difference(roll_out(other, seed, seed), marks):
+        if _repeats_with_global_generators(env, other, len(marks), seed):
+            text = f"seed {seed} repeats itself only if the global generators, such as np.random, are seeded, too"
+            remedy = "fine without worker processes, as a run seeds and saves them; in your own code"
+            return Finding("seed", WARNING, text, f"{remedy} {OWN_GENERATOR}")
         return Finding("seed", FAULT, f"{text} in a second instance from {when} on", OWN_GENERATOR)
     if when := _first_difference(roll_out(env, seed, seed), marks):
         return Finding("seed", WARNING, f"{text} in the same instance from {when} on", CARRY_NOTHING)
     return Finding("seed", OK, f"seed {seed} repeats itself to the last bit, in a second instance and in the same")
+
+
+def _repeats_with_global_generators(env: Env, other: Env, num_marks: int, seed: int | None) -> bool:
+    """Check whether two instances give the same rollout if NumPy's, Python's and PyTorch's generators are seeded."""
+    rollouts = []
+    with same_global_generators():
+        for instance in (env, other):
+            seed_global_generators(0)
+            rollouts.append([event.mark for event in itertools.islice(roll_out(instance, seed, 0), num_marks)])
+    return rollouts[0] == rollouts[1]
 
 
 def _check_starts(env: Env, marks: list[Mark], seed: int) -> Finding:
@@ -632,7 +647,7 @@ def _check_starts(env: Env, marks: list[Mark], seed: int) -> Finding:
 
 
 def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
-    """Check whether the generator's state at a reset repeats an episode in a new instance, as a resumed run needs."""
+    """Check whether the generators' states at a reset repeat an episode in a new instance, as a resumed run needs."""
     # Reset several times. A private generator of the environment then has another state than in the new instance.
     for reset_seed in (seed, None, None):
         list(itertools.islice(roll_out(env, reset_seed, seed), 5))
@@ -643,8 +658,12 @@ def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
     except Exception as error:
         text = f"np_random's state cannot be restored ({format_error(error)})"
         return Finding("resume", WARNING, text, OWN_GENERATOR)
-    marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
-    if when := _first_difference(roll_out(fresh, None, seed), marks):
+    with same_global_generators():  # a checkpoint has their states, too
+        seed_global_generators(seed)
+        marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
+        seed_global_generators(seed)
+        when = _first_difference(roll_out(fresh, None, seed), marks)
+    if when:
         text = f"np_random's state does not repeat the episode from {when} on, so resuming a run is not exact"
         return Finding("resume", WARNING, text, f"{OWN_GENERATOR}; {CARRY_NOTHING}")
     return Finding("resume", OK, "np_random's state repeats episodes, in a new instance and without a seed")

@@ -151,6 +151,14 @@ class Disorderly(Healthy):
         return observation + np.random.default_rng().uniform(0, 0.1, 2).astype(np.float32), *others
 
 
+class WithGlobalGenerator(Healthy):
+    """Draws from NumPy's global generator."""
+
+    def step(self, action):
+        observation, *others = super().step(action)
+        return observation + np.random.uniform(0, 0.1, 2).astype(np.float32), *others
+
+
 class Unseeded(Healthy):
     def reset(self, *, seed=None, options=None):
         return super().reset(seed=None)
@@ -300,6 +308,12 @@ def test_a_fault_is_found_and_named_and_nothing_else(find, environment, check, l
     [
         # np_random's state finds an episode of the first again.
         (Unseeded, FAULT, ["the reset of episode 1", "second instance", "self.np_random"], set()),
+        (
+            WithGlobalGenerator,
+            WARNING,
+            ["only if the global generators", "np.random", "fine"],
+            set(),
+        ),
         (Disorderly, FAULT, ["step 1 of episode 1", "second instance", "self.np_random"], {"resume"}),
         (CarriesOver, WARNING, ["the reset of episode 1", "same instance", "keep no state"], {"resume"}),
     ],
