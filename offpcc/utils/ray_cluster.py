@@ -54,5 +54,6 @@ def connect(address: str, option: str) -> None:
 
 def _unreachable(address: str, option: str, error: Exception) -> UserError:
     return UserError(
-        f"{option} {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`"
+        f"{option} {address}: there is no Ray cluster ({first_line(error)}); start one with `ray start --head`, or set "
+        f"RAY_AUTH_MODE=token if it asks for a token"
     )
