@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from offpcc.config.registry import configurable
@@ -20,6 +19,7 @@ from offpcc.config.validation import PositiveInteger
 from offpcc.data.buffers.base import BufferBase
 from offpcc.data.buffers.replay import ReplayBuffer
 from offpcc.data.buffers.sequence_replay import RecurrentReplayBuffer
+from offpcc.data.buffers.storage import PartialEpisode
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError
 from offpcc.utils.rng import NumpyGenerator
@@ -76,10 +76,8 @@ class Hindsight(BufferBase):
         self.goal_randomness = NumpyGenerator(int(kwargs.get("seed", 0)), 4)
         self._env: Any = None
         self._is_checked = False
-        self._begin_all()
-
-    def _begin_all(self) -> None:
-        self.steps: list[list[tuple[Array, Array, float, bool]]] = [[] for _ in range(self.num_envs)]
+        self.to_copy = [PartialEpisode() for _ in range(self.num_envs)]
+        self.is_terminated = [False] * self.num_envs  # whether the last step of `to_copy` ended the task
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the environment, which may not be picklable; it is made again."""
@@ -117,17 +115,15 @@ class Hindsight(BufferBase):
         """Store a transition, and the copies of its episode if it ends one. See `ReplayBuffer.push`."""
         if is_first:
             self.truncate(env)
-        steps = self.steps[env]
-        if not steps:
-            steps.append((np.array(observation), np.zeros(0, np.float32), 0.0, False))
-        steps.append((np.array(next_observation), np.array(action, np.float32), float(reward), terminated))
+        self.to_copy[env].append([observation], action, reward, next_observation)
+        self.is_terminated[env] = terminated
         cast(Any, super()).push(observation, action, reward, next_observation, terminated, truncated, env)
         if terminated or truncated:
             self._store_copies(env)
 
     def drop(self, env: int) -> None:
         """See `ReplayBuffer.drop`; the episode gets no copies."""
-        self.steps[env] = []
+        self.to_copy[env] = PartialEpisode()
         cast(Any, super()).drop(env)
 
     def truncate(self, env: int) -> None:
@@ -138,26 +134,26 @@ class Hindsight(BufferBase):
     def _store_copies(self, env: int) -> None:
         """Store the finished episode of an environment again, once for each goal, unless it is stored already."""
         parent: Any = super()
-        steps, self.steps[env] = self.steps[env], []
-        if not steps:
+        episode, self.to_copy[env] = self.to_copy[env], PartialEpisode()
+        actions = episode.actions
+        if not actions:
             return
-        packed, actions = np.stack([step[0] for step in steps]), [step[1] for step in steps[1:]]
+        packed = np.stack(episode.frames)
         numbers = np.ascontiguousarray(packed[:, : self.num_bytes]).view(np.float32)
         achieved = numbers[:, self.achieved].copy()
         if not self._is_checked:
-            self._check_rewards(achieved[1:], numbers[1:, self.desired].copy(), [step[2] for step in steps[1:]])
-        for reached in self.goal_randomness.generator.integers(1, len(steps), self.num_goals):
+            self._check_rewards(achieved[1:], numbers[1:, self.desired].copy(), episode.rewards)
+        for reached in self.goal_randomness.generator.integers(1, len(packed), self.num_goals):
             goal, length = achieved[reached], int(reached)
             numbers[:, self.desired] = goal
             packed[:, : self.num_bytes] = numbers.view(np.uint8)
             rewards = self._rewards(achieved[1 : length + 1], goal)
             ends = self._ends(achieved[1 : length + 1], goal)
-            ends[-1] |= steps[length][3]
-            is_terminated = bool(ends.any())
-            length = int(ends.argmax()) + 1 if is_terminated else length
+            ends[-1] |= self.is_terminated[env] and length == len(actions)
+            length = int(ends.argmax()) + 1 if ends.any() else length
             for i in range(length):
                 is_last = i == length - 1
-                terminated = is_last and is_terminated
+                terminated = is_last and bool(ends.any())
                 parent.push(
                     packed[i], actions[i], float(rewards[i]), packed[i + 1], terminated, is_last, env, is_first=i == 0
                 )
@@ -236,28 +232,15 @@ class Hindsight(BufferBase):
 
     def metadata(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the content, with the steps of unfinished episodes."""
-        unfinished = []
-        for steps in self.steps:
-            columns = zip(*steps, strict=True) if steps else ((), (), (), ())
-            observations, actions, rewards, _ = map(list, columns)
-            unfinished.append(
-                {
-                    "observations": torch.from_numpy(np.array(observations, np.uint8)),
-                    "actions": torch.from_numpy(np.array(actions[1:], np.float32)),
-                    "rewards": [float(one) for one in rewards],
-                }
-            )
+        unfinished = [episode.state_dict() for episode in self.to_copy]
         return super().metadata() | {"unfinished_goals": unfinished, "goals": self.goal_randomness.state_dict()}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
         """Go on from `metadata`."""
         super().restore(metadata)
         self.goal_randomness.load_state_dict(metadata["goals"])
-        self._begin_all()
-        for steps, saved in zip(self.steps, metadata["unfinished_goals"], strict=True):
-            actions = [np.zeros(0, np.float32), *saved["actions"].numpy()] if saved["rewards"] else []
-            ends = [False] * len(actions)
-            steps += zip(saved["observations"].numpy(), actions, saved["rewards"], ends, strict=True)
+        for episode, saved in zip(self.to_copy, metadata["unfinished_goals"], strict=True):
+            episode.load_state_dict(saved)
 
 
 @configurable

@@ -310,7 +310,7 @@ def test_a_run_goes_on_exactly_in_the_middle_of_an_episode(algo, tmp_path):
 
     folder = assert_resumes_exactly(spec, tmp_path)
     learner = offpcc.load(folder, make_drift)
-    assert learner.buffer.num_goals == 2 and sum(map(len, learner.buffer.steps)) > 2
+    assert learner.buffer.num_goals == 2 and sum(len(one.frames) for one in learner.buffer.to_copy) > 2
     again = copy.deepcopy(learner)
     for one in (learner, again):
         one.train(Loggers([]), num_epochs=4)
