@@ -322,7 +322,7 @@ class RecurrentReplayBuffer(BufferBase):
         for episode in itertools.islice(episodes, len(episodes) - new, None):
             numbers = np.arange(len(episode.frames))
             rows = Storage.of(len(numbers), *self.layout[:3])
-            episode.pack(rows, 0, 0, len(episode.actions))
+            episode.pack(rows, 0)
             copy.put((self.num_written + numbers) % (copy.num_rows - 1), rows.contiguous, numbers)
             self.num_written += len(numbers)
         return copy.rows

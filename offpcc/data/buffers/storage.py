@@ -197,7 +197,7 @@ class TransitionTable(Storage):
         stops = np.cumsum(sizes)
         rows = Storage.of(int(sizes.sum()), shape, dtype, action_dim)
         for episode, start in zip(episodes, (stops - sizes).tolist(), strict=True):
-            episode.pack(rows, start, 0, len(episode.actions))
+            episode.pack(rows, start)
             rows.is_start[start : start + len(episode.actions)] = True
         return cls(**vars(rows), starts=stops - sizes, stops=stops)
 
@@ -249,17 +249,16 @@ class StoredEpisode(NamedTuple):
         """The arrays to save; no number appears twice."""
         return self.frames, self.actions, self.rewards
 
-    def pack(self, rows: Storage, at: int, start: int, stop: int) -> None:
-        """Write the steps from `start` to `stop` into rows from `at` on: a row for each frame.
+    def pack(self, rows: Storage, at: int) -> None:
+        """Write the episode into rows from `at` on: a row for each frame.
 
         The row of an observation's newest frame also holds the action taken after that observation.
         """
-        frames = self.frames[start : stop + len(self.frames) - len(self.actions)]
-        end = at + len(frames) - 1  # row of the last observation, which has no action
-        rows.observations[at : end + 1] = frames
-        rows.actions[end - stop + start : end] = self.actions[start:stop]
-        rows.rewards[end - stop + start : end] = self.rewards[start:stop]
-        rows.terminations[end - 1] = self.terminated and stop == len(self.actions)
+        end = at + len(self.frames) - 1  # row of the last observation, which has no action
+        steps = slice(end - len(self.actions), end)
+        rows.observations[at : end + 1] = self.frames
+        rows.actions[steps], rows.rewards[steps] = self.actions, self.rewards
+        rows.terminations[end - 1] = self.terminated
 
 
 def returns_to_go(rewards: Array, is_terminated: bool, discount: float) -> Array:
