@@ -12,7 +12,7 @@ No file has the observation after an episode's last step. An episode that did no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,7 +81,9 @@ class EpisodeArrays:
         episodes = range(self.num_episodes)
         lengths, terminated = zip(*((self._length(one), self._is_terminated(one)) for one in episodes), strict=True)
         self.edges = np.concatenate([[0], np.cumsum(lengths)])
-        self.ends = {"terminals": np.array(terminated), "timeouts": ~np.array(terminated)}
+        self.ends = {name: np.zeros(self.edges[-1], np.bool_) for name in ("terminals", "timeouts")}
+        self.ends["terminals"][self.edges[1:] - 1] = terminated
+        self.ends["timeouts"][self.edges[1:] - 1] = np.logical_not(terminated)
 
     def names(self) -> list[str]:
         """Return D4RL's keys."""
@@ -99,7 +101,7 @@ class EpisodeArrays:
     def column(self, key: str) -> Column:
         """Return an array of all steps as a column."""
         if key in self.ends:
-            return EndColumn(self.edges, self.ends[key])
+            return self.ends[key]
         return EpisodeColumn(lambda episode: self._array(key, episode), self.edges, self.first[key])
 
     def value(self, key: str) -> Array:
@@ -169,32 +171,11 @@ class EpisodeColumn:
     def __getitem__(self, rows: slice) -> Array:
         start, stop, _ = rows.indices(self.shape[0])
         read = np.empty((max(stop - start, 0), *self.shape[1:]), self.dtype)
-        for episode in _episodes_in(self.edges, start, stop):
+        for episode in range(np.searchsorted(self.edges, start, "right") - 1, np.searchsorted(self.edges, stop)):
             begin, end = self.edges[episode : episode + 2]
             low, high = max(start, begin), min(stop, end)
             read[low - start : high - start] = self.open_array(episode)[slice(low - begin, high - begin)]
         return read
-
-
-class EndColumn:
-    """Flags of all steps: True at the last step of an episode that `is_marked` (E,). See `EpisodeColumn`."""
-
-    dtype = np.dtype(np.bool_)
-
-    def __init__(self, edges: Array, is_marked: Array) -> None:
-        self.lasts, self.shape = edges[1:][is_marked] - 1, (int(edges[-1]),)
-
-    def __getitem__(self, rows: slice) -> Array:
-        start, stop, _ = rows.indices(self.shape[0])
-        flags = np.zeros(max(stop - start, 0), np.bool_)
-        low, high = np.searchsorted(self.lasts, (start, stop))
-        flags[self.lasts[low:high] - start] = True
-        return flags
-
-
-def _episodes_in(edges: Array, start: int, stop: int) -> Iterable[int]:
-    """Return the numbers of the episodes that have steps from `start` on and before `stop`."""
-    return range(int(np.searchsorted(edges, start, "right")) - 1, int(np.searchsorted(edges, stop)))
 
 
 # d3rlpy 1 -----------------------------------------------------------------------------------------------------------
