@@ -27,12 +27,8 @@ LAYOUTS = {  # "#" is a wall, "G" the goal
         "#....#.....# ############"
     ),
     "antmaze-umaze": "##### #...# ###.# #G..# #####",
-    "antmaze-medium": "######## #..##..# #..#...# ##...### #..#...# #.#..#.# #...#.G# ########",
-    "antmaze-large": (
-        "############ #....#.....# #.##.#.#.#.# #......#...# #.####.###.# #..#.#.....# ##.#.#.#.### "
-        "#..#...#.G.# ############"
-    ),
 }
+LAYOUTS |= {f"antmaze-{size}": LAYOUTS[f"maze2d-{size}"] for size in ("medium", "large")}
 
 
 class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
@@ -43,6 +39,7 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
     """
 
     REACHED: ClassVar = 0.5
+    BODY: ClassVar[str]  # attribute of the simulator that holds the body
 
     def __init__(self, env: gym.Env[Any, Any], name: str) -> None:
         RecordConstructorArgs.__init__(self, name=name)
@@ -69,7 +66,7 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
 
     @property
     def _body(self) -> Any:
-        raise NotImplementedError
+        return self.get_wrapper_attr(self.BODY)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
@@ -109,6 +106,8 @@ class Maze2D(_Maze):
     are whole. Episodes start in any free cell, and the goal is always the same.
     """
 
+    BODY = "point_env"
+
     @staticmethod
     def walls(name: str) -> list[list[int]]:
         """See `_Maze.walls`. A row of D4RL's maze is a column of the simulator's."""
@@ -118,10 +117,6 @@ class Maze2D(_Maze):
     @property
     def _origin(self) -> Array:
         return 0.2 - (np.array(self._cells.shape) - 1) / 2
-
-    @property
-    def _body(self) -> Any:
-        return self.get_wrapper_attr("point_env")
 
     def _draw(self) -> tuple[Array, Array, Array]:
         draws = self.np_random
@@ -137,6 +132,7 @@ class AntMaze(_Maze):
     softer.
     """
 
+    BODY = "ant_env"
     CELL = 4.0  # side of a cell (m)
 
     @staticmethod
@@ -148,10 +144,6 @@ class AntMaze(_Maze):
     @property
     def _origin(self) -> Array:
         return self.CELL * (1 - (np.array(self._cells.shape[::-1]) - 1) / 2)
-
-    @property
-    def _body(self) -> Any:
-        return self.get_wrapper_attr("ant_env")
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Array, Info]:
         """Start an episode; see `gymnasium.Env.reset`. `options` is ignored."""
