@@ -32,7 +32,7 @@ from offpcc.envs.make import (
 )
 from offpcc.envs.registration import package_of
 from offpcc.envs.rendering import backend
-from offpcc.envs.wrapper_chain import name_of
+from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.findings import DARK, FAULT, LIGHTEN, NOTE, OK, WARNING, Diagnosis, Finding, unlike_scales
@@ -128,11 +128,11 @@ def examine_env(
             make_other = functools.partial(make_wrapped, pack_observations=False)
             bare = make_other()
         short = max(1, num_steps // 4)
-        limit = _time_limit(bare) or _time_limit(wrapped)
+        limit = time_limit_of(bare) or time_limit_of(wrapped)
         record = Rollout(bare, limit, num_steps, short, seed, longest_episode)
         findings = [_versions(), _spaces(bare), *_check_record(bare, record, limit)]
         if not record.is_broken:
-            wrapped_record = Rollout(wrapped, _time_limit(wrapped), short, 0, seed, longest_episode)
+            wrapped_record = Rollout(wrapped, time_limit_of(wrapped), short, 0, seed, longest_episode)
             findings += [
                 *_check_wrapped(wrapped_record, record, wrapped),
                 _guarded("seed", lambda: _check_seed(bare, make_other(), record.marks, seed)),
@@ -146,10 +146,6 @@ def examine_env(
                     _guarded("speed", lambda: _measure_speed(wrapped, short, seed)),
                 ]
     return Diagnosis(name, tuple(findings))
-
-
-def _time_limit(env: Env) -> int | None:
-    return env.spec.max_episode_steps if env.spec else None
 
 
 def _can_be_examined(env: Env) -> bool:
