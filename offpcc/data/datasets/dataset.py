@@ -23,6 +23,7 @@ from offpcc.data.datasets.actions import action_warnings, checked_range, in_unit
 from offpcc.data.datasets.boundaries import find_jumps, last_steps, rows_differ, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
     REQUIRED,
+    STATES,
     Array,
     Column,
     Range,
@@ -451,44 +452,20 @@ class Dataset:
         Raises:
             UserError: a column is missing or wrong, or the number of frames is wrong.
         """
-        name, metadata = info.label, info.metadata or {}
-        stack: Any = metadata.get(FRAME_STACK)
+        name, stack = info.label, (info.metadata or {}).get(FRAME_STACK)
         if not is_whole_number(stack, 1) or frames.dtype != np.uint8 or len(frames.shape) != 3:
             raise UserError(
                 f"{name}: frames of shape {frames.shape}, {frames.dtype}, with metadata/{FRAME_STACK} {stack!r}; they "
                 f"have to be (rows, height, width), uint8, and frame_stack a whole number; convert the data again"
             )
-        columns = with_our_names({**columns, "observations": columns.get("rewards", frames)}, name, found)
-        kept = {key: column for key, column in columns.items() if key != "observations"}
-        num_steps = check_shapes({"observations": np.zeros((kept["rewards"].shape[0], 1)), **kept}, name)
-        terminations = read_flags(kept["terminations"], f"{name}: terminations")
-        flags = kept.get("truncations")
-        truncations = np.zeros_like(terminations) if flags is None else read_flags(flags, f"{name}: truncations")
-        is_end = terminations | truncations
-        first = first_rows(is_end, frames.shape[0], int(stack), name)
-        stops = np.flatnonzero(is_end) + 1
+        unseen = np.zeros((columns.get("rewards", frames).shape[0], 1), np.float32)  # in place of the observations
+        kept = {key: column for key, column in columns.items() if key not in STATES}
+        data = Dataset.from_columns({**kept, "observations": unseen, "next_observations": unseen}, info, found)
         file = FrameFile(Path(info.source), frames.shape, name, info.memory_limit)
+        first = first_rows(data.terminations | data.truncations, frames.shape[0], int(stack), name)
         observations: Any = FrameStacks(file, first, int(stack))
-        final_observations: Any = FrameStacks(file, first[stops - 1] + 1, int(stack))
-        num_whole = num_whole_episodes(metadata, name)
-        actions = read_numbers(kept["actions"], f"{name}: actions").reshape(num_steps, -1)
-        bounds = action_range(metadata, name) or info.action_range
-        return Dataset(
-            observations,
-            actions,
-            read_numbers(kept["rewards"], f"{name}: rewards").reshape(num_steps),
-            terminations,
-            truncations,
-            stops=stops,
-            final_observations=final_observations,
-            last_is_transition=np.ones(len(stops), np.bool_),
-            is_whole=np.arange(len(stops)) < (len(stops) if num_whole is None else num_whole),
-            action_range=None if bounds is None else checked_range(bounds, actions.shape[1], name),
-            discrete_actions=kept["actions"].dtype.kind in "iub",
-            name=info.name,
-            source=info.source,
-            metadata=metadata,
-        )
+        final_observations: Any = FrameStacks(file, first[data.stops - 1] + 1, int(stack))
+        return replace(data, observations=observations, final_observations=final_observations)
 
     @staticmethod
     @explains_calls
