@@ -31,29 +31,29 @@ SPARSE = 0.95
 
 
 class Properties(NamedTuple):
-    """Measured properties of recorded data; None if they cannot be measured."""
+    """Measured properties of recorded data; NaN if they cannot be measured."""
 
     # The first two are those of the columns with more than two values, if there are any.
-    error: float | None  # of predicting the change of observations from one, relative to its variance; mean of columns
-    remaining: float | None  # the part of this error that is left if the observation before is known, too; median
-    coverage: float | None  # spread of actions at similar observations: 0 for equal ones, 1 for uniform ones
-    modes: float | None  # part of the variance of these actions that is between two groups
-    middle: float | None  # 90th - 10th percentile of the returns of whole episodes
-    return_spread: float | None  # the same / |median|; infinity if the median is 0
-    good_share: float | None  # part of the episodes in the better of two separate groups of returns
+    error: float  # of predicting the change of observations from one, relative to its variance; mean of columns
+    remaining: float  # the part of this error that is left if the observation before is known, too; median
+    coverage: float  # spread of actions at similar observations: 0 for equal ones, 1 for uniform ones
+    modes: float  # part of the variance of these actions that is between two groups
+    middle: float  # 90th - 10th percentile of the returns of whole episodes
+    return_spread: float  # the same / |median|; infinity if the median is 0
+    good_share: float  # part of the episodes in the better of two separate groups of returns
     common_reward: float  # part of the rewards that have the commonest value
     has_better_reward: bool  # whether any reward is above the commonest one
 
 
-def is_hidden(error: float | None, remaining: float | None) -> bool:
+def is_hidden(error: float, remaining: float) -> bool:
     """Check whether one observation seems not to show the state, because two observations predict far better."""
-    return error is not None and remaining is not None and error > HARD and remaining < HIDDEN
+    return error > HARD and remaining < HIDDEN
 
 
 def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Properties:
     """Measure the properties of data whose Dict observations are numbers (`Dataset.as_numbers`)."""
     values, counts = np.unique(data.rewards, return_counts=True)
-    middle = spread = share = None
+    middle = spread = share = error = remaining = coverage = modes = np.nan
     whole = np.sort(data.whole_returns.astype(np.float64))
     if len(whole) >= FEWEST_EPISODES and not data.is_shuffled:
         low, median, high = np.percentile(whole, (10, 50, 90))
@@ -63,7 +63,11 @@ def measure_dataset(data: Dataset, action_bounds: Range | None = None) -> Proper
         part = float(1.0 - size / len(whole))
         if spread > EQUAL_RETURNS and between >= TWO_GROUPS and FEWEST_IN_GROUP <= part <= 1.0 - FEWEST_IN_GROUP:
             share = part
-    error, remaining, coverage, modes = _of_steps(data, action_bounds) or (None, None, None, None)
+    if (steps := _sample(data.observations, data.unit_actions(action_bounds), data.starts, data.stops)) is not None:
+        error, remaining = steps.error, steps.remaining
+        if not data.discrete_actions:  # the others are of numbers
+            episodes = np.searchsorted(data.stops, steps.rows, side="right")
+            coverage, modes = _behaviour(steps.seen, steps.action, episodes)
     return Properties(
         error=error,
         remaining=remaining,
@@ -97,17 +101,6 @@ class _Steps(NamedTuple):
     action: Array  # (S, A)
     error: float  # see `Properties`
     remaining: float
-
-
-def _of_steps(data: Dataset, action_bounds: Range | None) -> tuple[float, float, float | None, float | None] | None:
-    """Return `error`, `remaining`, `coverage` and `modes` of `Properties`, from a sample of steps inside episodes."""
-    units = data.unit_actions(action_bounds)
-    if (steps := _sample(data.observations, units, data.starts, data.stops)) is None:
-        return None
-    if data.discrete_actions:  # the others are of numbers
-        return steps.error, steps.remaining, None, None
-    episodes = np.searchsorted(data.stops, steps.rows, side="right")
-    return steps.error, steps.remaining, *_behaviour(steps.seen, steps.action, episodes)
 
 
 def seems_hidden(observations: Array, actions: Array, starts: Array, stops: Array) -> bool:
@@ -219,7 +212,7 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
     """Return the name of the algorithm without prefix, and the reason; `terminates` says if any episode terminated."""
     if found.common_reward == 1.0 and not terminates:
         return "bc", "all rewards are equal and no episode terminated, so only imitation learns from them"
-    if found.modes is not None and found.modes >= MODES and found.coverage is not None and found.coverage > 0.2:
+    if found.modes >= MODES and found.coverage > 0.2:
         return "fql", (
             "actions at similar observations form separate groups, and a policy with one mode would take their mean"
         )
@@ -228,19 +221,19 @@ def choose(found: Properties, terminates: bool) -> tuple[str, str]:
             "rewards are sparse, and it joins parts of episodes without a value of unseen actions; if the agent will "
             "continue online, take calql"
         )
-    if found.coverage is not None and found.coverage >= WIDE:
+    if found.coverage >= WIDE:
         return "cql", (
             "actions are spread nearly as uniform ones, so imitation gains little, and values of most actions can be "
             "learned"
         )
-    if found.good_share is not None:
+    if not np.isnan(found.good_share):
         return "td3_bc", (
             f"two groups of episodes differ in their returns; compare it with bc on the better group, by "
             f"dataset.best_fraction={found.good_share:.2g}"
         )
-    if found.return_spread is not None and found.return_spread < SIMILAR_RETURNS:
+    if found.return_spread < SIMILAR_RETURNS:
         return "bc", "the episodes are equally good, so imitation is hard to beat; then try td3_bc"
-    known = "quality is mixed" if found.return_spread is not None else "too little is known to say more"
+    known = "too little is known to say more" if np.isnan(found.return_spread) else "quality is mixed"
     return "rebrac", f"{known}, and it stays near the recorded actions while it improves on them"
 
 
@@ -260,7 +253,7 @@ def advise(data: Dataset, action_bounds: Range | None, num_hidden: int, sees_ima
     if num_hidden > 0:
         text = f"the environment hides {num_hidden:,} of the recorded numbers from the agent"
         findings.append(Finding("state", OK, text, "if they matter, the agent needs a memory (r in its name)"))
-    elif found.error is not None and found.remaining is not None:
+    elif not np.isnan(found.error):
         text = (
             f"it leaves {_percent(min(found.error, 1.0))} of the variance of the next change unexplained; the "
             f"observation before it explains {max(1.0 - found.remaining, 0.0):.0%} of that"
@@ -270,16 +263,16 @@ def advise(data: Dataset, action_bounds: Range | None, num_hidden: int, sees_ima
             seems = "it is unclear whether one observation shows the state"
         remedy = "velocities seem hidden, so the agent needs a memory (r in its name)" if hides else ""
         findings.append(Finding("state", OK, f"{seems}: {text}", remedy))
-    if found.coverage is not None:
+    if not np.isnan(found.coverage):
         text = f"actions at similar observations spread by {found.coverage:.2f} (0: equal, 1: uniform)"
-        if found.modes is not None and found.modes >= MODES:
+        if found.modes >= MODES:
             text += f", {found.modes:.0%} of that between two groups"
         findings.append(Finding("coverage", OK, text))
-    if found.return_spread is not None:
+    if not np.isnan(found.return_spread):
         is_relative = found.return_spread < MOST_OF_MEDIAN
         part = f"{found.return_spread:.0%} of their median" if is_relative else f"{found.middle:.4g}"
         text = f"the middle 80% of the returns differ by {part}"
-        if found.good_share is not None:
+        if not np.isnan(found.good_share):
             text += f", in two groups, as of two policies; {found.good_share:.0%} are in the better one"
         findings.append(Finding("skill", OK, text))
     algorithm, reason = choose(found, bool(data.terminations.any()))
