@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from itertools import count, takewhile
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,26 +33,11 @@ BEFORE_VERSIONS = (
 )
 
 
-class Arrays(Protocol):
-    """The arrays of an open file, by their names."""
-
-    path: Path
-
-    def has(self, name: str) -> bool:
-        """Check whether the file holds something under a name."""
-
-    def column(self, key: str) -> Column:
-        """Return an array as a column."""
-
-    def value(self, key: str) -> Any:
-        """Read a whole array or a single value."""
-
-
 # d3rlpy 2 -----------------------------------------------------------------------------------------------------------
 
 
-def holds_episodes(file: Arrays) -> bool:
-    """Check whether a file holds arrays for each episode, as d3rlpy 2 writes them."""
+def holds_episodes(file: Any) -> bool:
+    """Check whether a file, `HDF5Arrays`, holds arrays for each episode, as d3rlpy 2 writes them."""
     if file.has(COLUMNS) and file.has(OLD_NUM_EPISODES):
         raise UserError(
             f"{file.path} is in version 2.0 of d3rlpy's format, which d3rlpy itself no longer reads; in Python, give "
@@ -70,8 +54,8 @@ class EpisodeArrays:
     observations.
     """
 
-    def __init__(self, file: Arrays) -> None:
-        self.file, self.path = file, file.path
+    def __init__(self, file: Any) -> None:
+        self.file, self.path = file, file.path  # `HDF5Arrays`
         self.num_episodes = self._read_number()
         numbers = map(str, count())
         is_tuple = not file.has("observations_0")
@@ -123,7 +107,8 @@ class EpisodeArrays:
         return name
 
     def _array(self, key: str, episode: int) -> Column:
-        return self.file.column(self._there(name_in_file(key, episode)))
+        column: Column = self.file.column(self._there(name_in_file(key, episode)))
+        return column
 
     def _length(self, episode: int) -> int:
         """Return the number of steps of an episode."""
