@@ -93,7 +93,9 @@ def check_chunk(folder: Path, part: ChunkFile) -> None:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):  # such as a link
             raise FileError(f"{path} is not a regular file", REMEDY)
-        is_right = found.st_size == part.num_bytes and f"{_digest(path)}.part" == part.name
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()
+        is_right = found.st_size == part.num_bytes and f"{digest}.part" == part.name
     except FileNotFoundError:
         raise FileError(f"{path} is missing", REMEDY) from None
     except OSError as error:
@@ -131,8 +133,3 @@ def remove_others(folder: Path, names: Collection[str]) -> None:
 
 def _bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()

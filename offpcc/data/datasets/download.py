@@ -64,7 +64,7 @@ def obtain(name: str, progress: Progress | None = None) -> Path:
         raise UserError(f"{name} must be downloaded, but no folder for it can be written; {ways}")
     url = f"{os.environ.get('OFFPCC_D4RL_URL', ADDRESS).rstrip('/')}/{FILES[name]}"
     try:
-        download(url, folder / file, known=KNOWN.get(file), accept=_fault_of, progress=progress)
+        download(url, folder / file, known=KNOWN.get(file), progress=progress)
     except DownloadError as error:
         raise UserError(f"{name} could not be downloaded: {error}; {ways}") from None
     return folder / file
@@ -108,13 +108,11 @@ def download(
     target: Path,
     *,
     known: Known | None = None,
-    accept: Callable[[Path], str | None] = lambda path: None,
     progress: Progress | None = None,
 ) -> None:
     """Download a file into a folder, which is made when the server responds. On failure, no part of it is kept.
 
-    The file is checked against `known`, and by `accept`, which returns what is wrong with it, or None. `progress` is
-    called repeatedly.
+    The file is checked against `known`, and by its format. `progress` is called repeatedly.
 
     Raises:
         DownloadError: the download failed, or the file did not pass a check.
@@ -144,7 +142,7 @@ def download(
                     f"{url} returned another file than expected: {came:,} bytes, SHA-256 {digest.hexdigest()}, instead "
                     f"of {known.size:,} bytes, SHA-256 {known.sha256}..."
                 )
-            if fault := accept(temporary):
+            if fault := _fault_of(temporary):
                 raise DownloadError(f"{url}: {fault}")
     except urllib.error.HTTPError as error:
         raise DownloadError(f"{url} answered {error.code} {error.reason}") from None
