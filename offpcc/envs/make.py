@@ -607,17 +607,11 @@ def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
             "reshape them in a gymnasium.ActionWrapper"
         )
     for bound, values in (("low", space.low), ("high", space.high)):
-        if not np.isfinite(values).all():
-            index = int(np.argmin(np.isfinite(values)))
-            raise UnsuitableEnvironment(
-                f"{name}: the {bound} bound of action {index} is {values[index]}, but offpcc needs finite "
-                "bounds; give the environment a bounded Box, such as by gymnasium.wrappers.TransformAction"
-            )
         if (np.abs(values) > LARGEST_BOUND).any():
             index = int(np.argmax(np.abs(values)))
             raise UnsuitableEnvironment(
                 f"{name}: the {bound} bound of action {index} is {values[index]:.3g}, and actions are scaled to their "
-                "bounds; give the environment a Box of the actions that matter, such as by "
+                "bounds; give the environment a bounded Box of the actions that matter, such as by "
                 "gymnasium.wrappers.TransformAction"
             )
 
