@@ -44,7 +44,7 @@ def holds_episodes(file: Any) -> bool:
             f"its arrays, reshaped to (steps, ...), to offpcc.Dataset.from_arrays, and True in truncations at the last "
             f"step of each episode that is not terminated"
         )
-    return file.has(COLUMNS) and file.has(NUM_EPISODES)
+    return bool(file.has(COLUMNS) and file.has(NUM_EPISODES))
 
 
 class EpisodeArrays:

@@ -452,7 +452,8 @@ class Dataset:
         Raises:
             UserError: a column is missing or wrong, or the number of frames is wrong.
         """
-        name, stack = info.label, (info.metadata or {}).get(FRAME_STACK)
+        name = info.label
+        stack: Any = (info.metadata or {}).get(FRAME_STACK)
         if not is_whole_number(stack, 1) or frames.dtype != np.uint8 or len(frames.shape) != 3:
             raise UserError(
                 f"{name}: frames of shape {frames.shape}, {frames.dtype}, with metadata/{FRAME_STACK} {stack!r}; they "
