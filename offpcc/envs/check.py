@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
-from numpy.typing import NDArray
 
+from offpcc.envs.aliases import Array, Env
 from offpcc.envs.faults import UnfitError, format_env_error, kind_of
 from offpcc.envs.guard import Inspection, opened
 from offpcc.envs.make import (
@@ -49,7 +49,6 @@ from offpcc.utils.spaces import (
     random_action,
 )
 
-Env = gymnasium.Env[Any, Any]
 LONGEST_EPISODE = 27_000  # steps; the length of Atari's longest episodes, which have 108,000 frames
 ROUNDING = 1e-5  # relative to a bound; rounding to float32 may exceed a bound by this much
 SIMULATORS = ("mujoco", "dm-control", "pybullet", "pybullet-envs-gymnasium", "ale-py")
@@ -269,8 +268,8 @@ class EntryStatistics:
     def __init__(self, key: str, space: gymnasium.Space[Any]) -> None:
         self.key, self.space, self.shape = key, space, space.shape or ()
         self.name, self.of = (repr(key), f" for {key!r}") if key else ("observations", "")
-        self.low: NDArray[Any]
-        self.high: NDArray[Any]
+        self.low: Array
+        self.high: Array
         if isinstance(space, Box):
             self.low, self.high = space.low, space.high
         elif isinstance(space, Discrete | MultiDiscrete):
@@ -279,7 +278,7 @@ class EntryStatistics:
         else:  # MultiBinary
             self.low, self.high = np.zeros(self.shape, np.int8), np.ones(self.shape, np.int8)
         self.lowest, self.highest = np.inf, -np.inf  # finite numbers
-        self.first: NDArray[Any] | None = None
+        self.first: Array | None = None
         self.changes = False
         self.count = 0  # of observations whose numbers are all finite
         self.sums = np.zeros((2, *self.shape))  # of the distances to the first observation, and of their squares
@@ -290,7 +289,7 @@ class EntryStatistics:
         return self.space.dtype == np.uint8 and is_image(self.shape)
 
     @property
-    def scales(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def scales(self) -> tuple[Array, Array]:
         """Mean and standard deviation of each number."""
         assert self.first is not None
         mean, square = self.sums / self.count
@@ -311,7 +310,7 @@ class EntryStatistics:
         else:
             yield from self._add(array)
 
-    def _add(self, array: NDArray[Any]) -> Iterator[tuple[str, str]]:
+    def _add(self, array: Array) -> Iterator[tuple[str, str]]:
         finite = np.isfinite(array)
         if not finite.all():
             yield "not finite", f"{_first_number(~finite, array)}{self.of}"
@@ -328,7 +327,7 @@ class EntryStatistics:
                 text = f"{_first_number(outside, array)}{self.of}, whose {which} bound is {bound[outside][0]:.6g}"
                 yield "bounds", text
 
-    def _count(self, array: NDArray[Any]) -> None:
+    def _count(self, array: Array) -> None:
         self.count += 1
         if self.first is None:
             self.first = array.copy()
@@ -418,7 +417,7 @@ class Rollout:
                 self._note(kind, f"{event.when} gave {text}", key)
 
 
-def _first_number(where: NDArray[np.bool_], observation: NDArray[Any]) -> str:
+def _first_number(where: Array, observation: Array) -> str:
     index = tuple(int(place) for place in np.argwhere(where)[0])
     at = f" at index {index[0] if len(index) == 1 else index}" if index else ""
     return f"{observation[index]:.6g}{at}"

@@ -1,6 +1,5 @@
 """`offpcc check --dataset`: finds problems in recorded data that would harm training."""
 
-import contextlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,10 +22,9 @@ from offpcc.data.checks.episodes import (
     length_notices,
 )
 from offpcc.data.checks.summary_stats import LARGEST_SAMPLE, Motion, Spread, by_column, is_constant, is_one_hot
-from offpcc.data.datasets import metadata
 from offpcc.data.datasets.columns import Array, Range, SpoiledData, check_room
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import if_valid, recorded_in
+from offpcc.data.datasets.metadata import if_valid, read_metadata_text, recorded_in
 from offpcc.envs.d4rl.catalog import normalized_score, reference_returns
 from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.utils.errors import UserError
@@ -218,9 +216,7 @@ def _names(data: Dataset, env: gymnasium.Env[Any, Any] | None) -> list[str]:
 
 def _fact(data: Dataset, key: str) -> str:
     """Return a text from the metadata; empty if it is missing or not a text."""
-    with contextlib.suppress(UserError):
-        return metadata.read_metadata_text(data.metadata, key, data.name) or ""
-    return ""
+    return if_valid(lambda facts, name: read_metadata_text(facts, key, name), data.metadata, data.name) or ""
 
 
 def _size(data: Dataset) -> Finding:

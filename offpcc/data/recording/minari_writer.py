@@ -19,6 +19,7 @@ from offpcc.data.datasets.minari import NUM_RECORDED, RECORDED_BY, ROOT, dataset
 from offpcc.data.recording.episode_log import Ending
 from offpcc.data.recording.hdf5_writer import NUM_WHOLE, batches, read_episodes, read_finished
 from offpcc.data.recording.metadata import latest
+from offpcc.envs.wrapper_chain import levels
 from offpcc.envs.wrappers import UnitAction, raw_actions
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import check_folder
@@ -118,10 +119,7 @@ def _recorded_space(env: gymnasium.Env[Any, Any]) -> gymnasium.Space[Any]:
 def _metadata(file: Path, env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     """Return the metadata for Minari: environment, spaces, algorithm, description and requirements."""
     facts, _ = read_finished(file)
-    inner: Any = env
-    while not isinstance(inner, UnitAction):
-        inner = inner.env
-    inner = inner.env
+    inner = next(level for level in levels(env) if isinstance(level, UnitAction)).env
     try:
         has_spec = inner.spec is not None and bool(inner.spec.to_json())
     except (TypeError, ValueError):  # its entry point is not a string, so JSON cannot hold it
