@@ -91,33 +91,26 @@ def convert_unplugged(shard: Path, out: Path, task: str, ordered: bool, progress
     number = -1
     with writing(out, num_actions, **facts) as writer:
         for number, (record, read) in enumerate(records(shard)):
+            place = f"{shard}: record {number:,}"
             try:
                 features = parse_example(record)
                 if ordered:
-                    if sums := _add_episode(writer, features, num_actions):
+                    if sums := _add_episode(writer, features, task, place):
                         returns[number] = sums[0]
                         clipped_returns.append(sums[1])
                 else:
-                    key, clipped = _add_transition(writer, features, num_actions)
+                    key, clipped = _add_transition(writer, features, task, place)
                     returns[key] = clipped
             except ValueError as error:
                 other = "leave --ordered out" if ordered else "give --ordered"
                 kind = "observations" if ordered else "o_t"
                 remedy = f"if it is of the other kind, {other}" if str(error).startswith(kind) else "remove it"
-                raise UserError(f"{shard}: record {number:,}: {error}; {remedy}") from None
-            except _OtherGameError as error:
-                raise UserError(
-                    f"{shard}: record {number:,}: {error}; is the recording from another game than {task}?"
-                ) from None
+                raise UserError(f"{place}: {error}; {remedy}") from None
             progress(read, size)
         _check_any(writer, shard)
         writer.num_cut = 0 if ordered else len(writer.actions)
         result = _summary(writer, num_actions, list(returns.values()))
     return result._replace(mean_clipped_return=float(np.mean(clipped_returns)) if clipped_returns else None)
-
-
-class _OtherGameError(Exception):
-    """Raised for an action that the game does not have."""
 
 
 def _check_any(writer: FrameWriter, source: Path) -> None:
@@ -130,20 +123,24 @@ def _summary(writer: FrameWriter, num_actions: int, returns: list[float]) -> Con
     return Converted(len(writer.actions), len(returns), counts, float(np.mean(returns)))
 
 
-def _check_actions(actions: Any, num_actions: int) -> None:
+def _check_actions(actions: Any, task: str, place: str) -> None:
+    num_actions = REPLAY_GAMES[task]
     if len(actions) and not (actions.min() >= 0 and actions.max() < num_actions):
         wrong = int(actions.min() if actions.min() < 0 else actions.max())
-        raise _OtherGameError(f"there is the action {wrong}, but the game has {num_actions}, from 0 on")
+        raise UserError(
+            f"{place}: there is the action {wrong}, but the game has {num_actions}, from 0 on; is the recording from "
+            f"another game than {task}?"
+        )
 
 
-def _add_transition(writer: FrameWriter, features: dict[str, Any], num_actions: int) -> tuple[int, float]:
+def _add_transition(writer: FrameWriter, features: dict[str, Any], task: str, place: str) -> tuple[int, float]:
     """Write a transition: 5 frames, and a step that is an episode. Return the id and the return of its own episode."""
     before, after = (get_feature(features, key, "bytes") for key in ("o_t", "o_tp1"))
     action, episode = (_one(features, key, "i") for key in ("a_t", "episode_id"))
     reward, discount, clipped = (_one(features, key, "f") for key in ("r_t", "d_t", "episode_return"))
     if len(before) != STACK or len(after) != STACK:
         raise ValueError(f"o_t has {len(before)} frames and o_tp1 {len(after)}, not {STACK} each")
-    _check_actions(np.array([action]), num_actions)
+    _check_actions(np.array([action]), task, place)
     if not 0.0 <= discount <= 1.0 or not np.isfinite(reward):
         raise ValueError(f"d_t is {discount:g} and r_t {reward:g}, which cannot be a discount and a reward")
     is_terminal = discount == 0.0
@@ -164,7 +161,7 @@ def _one(features: dict[str, Any], key: str, kind: str) -> Any:
     return numbers[0]
 
 
-def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int) -> tuple[float, float] | None:
+def _add_episode(writer: FrameWriter, features: dict[str, Any], task: str, place: str) -> tuple[float, float] | None:
     """Write an episode; return the sums of the unclipped and clipped rewards that were written, None without any.
 
     The last row has the last observation: it is no step, as TensorFlow Datasets and Dopamine read these shards. It is
@@ -182,7 +179,7 @@ def _add_episode(writer: FrameWriter, features: dict[str, Any], num_actions: int
     is_over = bool(discounts[-1] == 0)
     is_step = is_over and _counts_last_reward(features, clipped)
     num = len(actions) - (not is_step)
-    _check_actions(actions[:num], num_actions)
+    _check_actions(actions[:num], task, place)
     if not num:
         return None
     for _ in range(STACK - 1):
@@ -259,10 +256,7 @@ def convert_replay(files: dict[str, Path], out: Path, task: str, progress: Progr
     num_actions, frames_file = REPLAY_GAMES[task], files["observation"]
     arrays = {name: _small_array(files[name], REPLAY_ARRAYS[name]) for name in ("action", "reward", "terminal")}
     actions, rewards, terminals = (arrays[name] for name in ("action", "reward", "terminal"))
-    try:
-        _check_actions(actions, num_actions)
-    except _OtherGameError as error:
-        raise UserError(f"{files['action']}: {error}; is the recording from another game than {task}?") from None
+    _check_actions(actions, task, str(files["action"]))
     if not np.isfinite(rewards).all() or not np.isin(terminals, (0, 1)).all():
         both = f"{files['reward']} or {files['terminal']}"
         raise UserError(f"{both}: a reward is not finite, or a terminal not 0 or 1; fetch both again")
