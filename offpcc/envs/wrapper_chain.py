@@ -17,8 +17,6 @@ from offpcc.envs.wrappers import EpisodeReturn, Float32Observation, ReturnToGo
 from offpcc.utils.errors import UserError
 from offpcc.utils.words import counted
 
-Shape = tuple[int, ...] | None  # None for an observation that is not an array
-
 UNKNOWN = "arguments unknown"
 ANT, ANT_WITH_CONTACT_FORCES = 27, 111  # numbers; D4RL's Ant appends 84 forces on 14 bodies
 
@@ -138,8 +136,8 @@ def find_recorded_level(env: Env, observations: Array, recorded_wrappers: Sequen
     )
 
 
-def in_words(shape: Shape) -> str:
-    """Return a shape as text for messages."""
+def in_words(shape: tuple[int, ...] | None) -> str:
+    """Return a shape as text for messages; None is that of an observation that is not an array."""
     if shape is None:
         return "several parts"
     return counted(shape[0], "number") if len(shape) == 1 else f"shape {shape}"
