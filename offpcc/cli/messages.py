@@ -304,6 +304,6 @@ def program() -> list[str]:
     script = Path(sys.argv[0])
     if script.name == "launch.py":
         return [os.path.relpath(path) for path in (sys.executable, script)]
-    if script.name == "__main__.py":
+    if script.name in ("__main__.py", "default_worker.py"):  # the second is Ray's
         return [os.path.relpath(sys.executable), "-m", "offpcc"]
     return [script.name if shutil.which(script.name) else str(script)]
