@@ -178,7 +178,7 @@ class DynamicsModel(nn.Module):
                 beyond them imagined ones may go: `low`, `high`, `spread`.
         """
         for name, value in statistics.items():
-            getattr(self, name).copy_(torch.as_tensor(np.asarray(value, np.float32)))
+            getattr(self, name).copy_(torch.from_numpy(np.asarray(value, np.float32)))
 
     def inputs(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return normalised inputs (B, k (O + A)) for observations (B, k, O) and actions (B, k, A), oldest first."""

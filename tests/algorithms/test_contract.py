@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from conftest import QUICK, merged
 from gymnasium.spaces import Box, Discrete
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -34,12 +35,15 @@ from offpcc.algorithms import (
 from offpcc.algorithms.agent import load_actor, save_actor
 from offpcc.algorithms.optim import LinearDecay, Optimizer
 from offpcc.algorithms.variants import TABLE
+from offpcc.config import loading
 from offpcc.core import Batch, Step
 from offpcc.data import RandomShift, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.envs.vector.local import LocalEnvironments
 from offpcc.networks import Convolutional, Identity, Recurrent
 from offpcc.networks.sequences import is_empty
+from offpcc.training.build import build
 from offpcc.training.interaction import Interaction
+from offpcc.training.loggers import Loggers
 
 ACTION_DIM, NAN = 2, float("nan")
 ACTIONS = Box(-1, 1, (ACTION_DIM,), np.float32)
@@ -538,6 +542,18 @@ def test_tensors_are_made_on_the_device_of_the_agent(case):
         memory = None
         for step in steps:
             _, memory = agent.act(step, memory)
+
+
+@pytest.mark.parametrize(
+    ("algo", "env"), [("rsac", "pendulum-p-v0"), ("mbpo", "pendulum-v0"), ("csac", "pendulum-img-v0")]
+)
+def test_a_run_makes_tensors_on_the_device_of_its_agent(algo, env):
+    loading.load_gin_config("test/template_short.gin", merged(*QUICK, "DynamicsModel.hidden_dims=(16, 16)"))
+    learner = build(env, algo, seed=1)
+    learner.train(Loggers([]), num_epochs=1)
+    with torch.device("meta"), OnAgentsDevice():
+        learner.train(Loggers([]), num_epochs=2)
+    assert learner.loop.num_updates == 35
 
 
 # Encoders -------------------------------------------------------------------------------------------------------
