@@ -15,7 +15,7 @@ from offpcc.envs.d4rl import catalog
 from offpcc.training.evaluation import show_episodes
 from offpcc.training.fit import RunExistsError, check_startable, fit
 from offpcc.training.interaction import episode_options
-from offpcc.training.run_dir import RunFolder
+from offpcc.training.run_dir import RunFolder, source_of
 from offpcc.training.spec import RunSpec, check_goes_online, choose_device, configured_make, resolve_env_and_dataset
 from offpcc.utils import signals
 from offpcc.utils.errors import NOTE, UserError, drop_output, is_new, print_to_stderr
@@ -104,7 +104,7 @@ def _completed(given: dict[str, Any]) -> dict[str, Any]:
             raise UserError(
                 f"--from {source}: this run has already continued online; resume it with a larger --then_env_steps"
             )
-        known |= {"algo": details.get("algo"), "run_id": [run.run_id], "dataset": data.get("source")}
+        known |= {"algo": details.get("algo"), "run_id": [run.run_id], "dataset": source_of(data)}
         for name in ("algo", "dataset"):
             if not isinstance(given.get(name) or known[name], str):
                 raise UserError(f"{run.record} does not contain the run's {name}; give --{name}")

@@ -570,6 +570,8 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     if own := _registered_by(module):
         named = similar(own_name, own) or own[:MOST_NAMED]
         return f"{name}: {module} registers {', '.join(named)}; give {module}:{named[0]}"
+    if not module and "-singletask-" in name:
+        return f"{name}: there is no such environment; for OGBench's, give ogbench:{name}"
     nearest = similar(own_name, known)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
     return (

@@ -36,7 +36,7 @@ from offpcc.training.callbacks import Callback, Run
 from offpcc.training.comparison import other_networks
 from offpcc.training.experiment import CHECKPOINT_FORMAT, EPISODE_STATE, Experiment
 from offpcc.training.online import OnlineOptions, OtherNetworksError, normalize_alike, other_values, take_over
-from offpcc.training.run_dir import RunFolder, parts_folder, previous
+from offpcc.training.run_dir import RunFolder, parts_folder, previous, source_of
 from offpcc.training.run_fns import TRAIN_SETTINGS, check_settings
 from offpcc.training.spec import EVERY_MINUTE, Arguments, CheckpointOptions, OwnLoggers, RunSpec, torch_settings
 from offpcc.utils.errors import UserError, first_line, for_python, in_python, print_to_stderr
@@ -443,7 +443,7 @@ def _read_run(path: Path) -> tuple[Checkpoint, list[str]]:
     data = facts.get("dataset")
     names = ("env", "algo", "seed", "threads", "dataset_fraction", "dataset_steps", "model")
     spec = {name: facts.get(name) for name in names} | {"algorithm": {}, "buffer": {}, "environments": {}}
-    spec["dataset"] = str(data.get("source")) if isinstance(data, dict) else None
+    spec["dataset"] = str(source_of(data)) if isinstance(data, dict) else None
     spec |= {"has_function": bool(facts.get("env_made")), "then_env_steps": run.env_steps() or 0}
     checkpoint |= {"spec": spec, "settings": {}, "asked": None, "began_with_networks": facts.get("init") is not None}
     return checkpoint, messages

@@ -331,6 +331,12 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
             )
 
 
+def source_of(data: dict[str, Any]) -> Any:
+    """Return what names a run's data once more, from its `run.json`: the name of a library, or else the file."""
+    name = data.get("name")
+    return name if str(name).startswith(("minari:", "ogbench:")) else data.get("source")
+
+
 def _origin_of(details: dict[str, Any]) -> Origin | None:
     """Return the origin in a run.json, which may come from other software; None if there is no valid one."""
     env, data = details.get("env"), details.get("dataset")
@@ -339,7 +345,7 @@ def _origin_of(details: dict[str, Any]) -> Origin | None:
     if data is None:
         return Origin(env, None)
     fingerprint = data.get("fingerprint")
-    return Origin(env, str(data.get("source")), fingerprint if isinstance(fingerprint, str) else None)
+    return Origin(env, str(source_of(data)), fingerprint if isinstance(fingerprint, str) else None)
 
 
 def _difference(other: Origin, origin: Origin) -> str | None:

@@ -14,6 +14,7 @@ from offpcc.data.buffers.storage import convert_recorded
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice, if_valid, recorded_in, recorded_wrappers
+from offpcc.data.datasets.ogbench import TASK
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, describe_wrapper, levels, name_of, observation_wrappers
 from offpcc.envs.wrappers import WithoutState, bounds_of, raw_actions
@@ -103,7 +104,10 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
     origin = if_valid(recorded_in, data.metadata, data.name)  # `_source` of a check reports damaged metadata
     ours, theirs = _task_word(name_of(env)), _task_word(origin or "")
     has_id = env.unwrapped.spec is not None  # else its name is that of a class
-    if has_id and ours not in theirs and theirs not in ours:  # else two versions of one task
+    is_other = ours not in theirs and theirs not in ours  # else two versions of one task
+    if str(origin).startswith("ogbench:"):
+        is_other = _is_other_of_ogbench(data, str(origin), env)
+    if has_id and is_other:
         text = f"the data were recorded in {shown(str(origin))}, but the environment is {name_of(env)}"
         notices.append(Notice("origins", text))
     elif (chances := _repeat_chances(str(origin), env)) is not None:
@@ -115,6 +119,14 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
     changing = [type(level).__name__ for level in reversed(levels(env)) if isinstance(level, REWARD_WRAPPERS)]
     text = f"{', '.join(changing)} of {name_of(env)} changes rewards in tests, but not recorded rewards"
     return [*notices, Notice("rewards", f"{text}: be careful when you compare returns")] if changing else notices
+
+
+def _is_other_of_ogbench(data: Dataset, origin: str, env: gymnasium.Env[Any, Any]) -> bool:
+    """Check whether an environment has another maze or scene than data of OGBench, or another task in it."""
+    names = [re.sub(r"ogbench:|-task\d+", "", name) for name in (origin, name_of(env))]
+    number = re.search(r"-task(\d+)", origin)
+    task, wanted = number[1] if number else data.metadata.get(TASK), getattr(env.unwrapped, "_reward_task_id", None)
+    return names[0] != names[1] or (task is not None and str(task) != str(wanted))
 
 
 def _repeat_chances(origin: str, env: gymnasium.Env[Any, Any]) -> tuple[float, float] | None:

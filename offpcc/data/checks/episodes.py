@@ -9,6 +9,7 @@ from offpcc.data.checks.summary_stats import Motion, Spread, is_binary
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.ogbench import GOES_ON
 from offpcc.envs.d4rl.catalog import max_episode_steps
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding
 
@@ -145,6 +146,8 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
     terminated, truncated = (flags[:-1] for flags in _last_flags(data))
     is_cut = truncated & ~terminated
     is_near = (motion.across <= motion.usual) & motion.can_tell
+    if goes_on := any(notice.text == GOES_ON for notice in data.notices):
+        terminated = np.zeros_like(terminated)  # the remark says it
     found = []
     # Unterminated episodes whose observation changes in the step before the last, but not in the last one.
     last = data.stops - 1
@@ -175,7 +178,7 @@ def followed(data: Dataset, motion: Motion) -> list[Finding]:
         if near > 1 and 2 * near > flags.sum():
             text = f"{near:,} of {flags.sum():,} {kind} episodes continue in the next one, after an ordinary step"
             found.append(Finding("continues", level, text, remedy))
-    if found or not len(is_cut):
+    if found or goes_on or not len(is_cut):
         return found
     return [Finding("continues", OK, "no episode continues the one before it")]
 

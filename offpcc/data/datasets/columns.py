@@ -33,6 +33,7 @@ UNREAD = {  # names of other libraries whose arrays are not read, and our column
     **dict.fromkeys(("next_obs", "next_observation", "obs_next"), "next_observations"),
 }
 RENAME = 'rename them, or in Python: offpcc.Dataset.from_arrays(...).save("data.hdf5")'
+OF_OGBENCH = "ogbench:antmaze-large-navigate-singletask-v0"
 EPISODES_APART = (
     "rename them; if each episode has a group or a file of its own, read them in Python: "
     'offpcc.Dataset.from_episodes([...]).save("data.hdf5"), see `offpcc docs your_data`'
@@ -109,6 +110,8 @@ def with_our_names(columns: Mapping[str, Column], name: str, found: Iterable[str
         nothing_known = EPISODES_APART if missing == [*REQUIRED] else RENAME
         remedy = SAY_WHERE_IT_ENDED if missing == ["terminations"] else nothing_known
         names = sorted({*columns, *found})
+        if missing == ["rewards"] and "qpos" in names:
+            remedy += f"; if the file is OGBench's, name it with its task, as in {OF_OGBENCH}"
         if "terminations" in missing and (dones := [key for key in names if key in ("done", "dones")]):
             remedy = f"{dones[0]} without time limits are terminations, and time limits are truncations; {RENAME}"
         held = ", ".join(names) or "nothing"

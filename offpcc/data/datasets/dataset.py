@@ -125,7 +125,7 @@ class Dataset:
         stops: (E,), the index after each episode's last step.
         final_observations: (E, *obs), the last observation of each episode.
         last_is_transition: (E,), whether the next observation of an episode's last step is known, or not needed.
-        is_whole: (E,), whether the episode ended before the recording did.
+        is_whole: (E,), whether the episode ended before the recording did, and begins where the recorded one does.
         action_range: lowest and highest action, which are scaled to -1 and 1; None if neither data nor user gives them.
         discrete_actions: True if actions are discrete. Then A is 1, and `action_range` are the first and the last one.
         notices: notices for users of the dataset.

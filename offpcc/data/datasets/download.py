@@ -85,6 +85,8 @@ def _fault_of(path: Path) -> str | None:
 def _unknown(name: str) -> str:
     if reason := why_not(name):
         return reason
+    if "-singletask-" in name:
+        return f"{name}: there is no such dataset; for OGBench's, give ogbench:{name}"
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
     nearest = similar(name, [*FILES, *own])
     others = "give a file, a D4RL name, minari:ID or ogbench:NAME"

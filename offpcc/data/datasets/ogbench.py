@@ -12,11 +12,13 @@ from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.download import folders
 from offpcc.data.datasets.files import DAMAGE
 from offpcc.data.datasets.metadata import Notice
+from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError, first_line
 from offpcc.utils.paths import shown
 
 SINGLE = "singletask"  # in the names of OGBench's tasks with rewards
+TASK = "reward_task_id"  # the number of the task in the metadata, also of a default task
 FOLDER = "~/.ogbench/data"  # of OGBench's package
 GOES_ON = (
     "an episode of OGBench goes on after the task is solved; each solved step ends an episode here, so that nothing is "
@@ -39,6 +41,7 @@ def read_ogbench(name: str) -> Dataset:
             f"{label} has no rewards: OGBench's datasets for many goals have none; name one task, as in "
             f"ogbench:antmaze-large-navigate-singletask-v0, or ...-singletask-task2-v0 for another than the default"
         )
+    choose_opengl()  # before the package imports MuJoCo, which draws the images of a visual task
     try:
         import ogbench
     except ImportError as error:
@@ -49,9 +52,14 @@ def read_ogbench(name: str) -> Dataset:
     played_in = "-".join([*words[: place - 1], *words[place:]])
     try:
         env, columns, _ = ogbench.make_env_and_datasets(name, dataset_dir=str(folder))
-        action_range = bounds_of(env.action_space)
+        action_range, task = bounds_of(env.action_space), env.unwrapped._reward_task_id
         env.close()
     except gymnasium.error.Error as error:
+        if name in gymnasium.registry:
+            kinds = "-".join([*words[:place], "KIND", *words[place:]])
+            raise UserError(
+                f"{label} is an environment; name its data ogbench:{kinds}, with a kind such as navigate or play"
+            ) from None
         raise UserError(f"{label}: OGBench has no task {played_in} ({first_line(error)})") from None
     except urllib.error.URLError as error:
         raise UserError(
@@ -68,7 +76,8 @@ def read_ogbench(name: str) -> Dataset:
         "truncations": np.logical_and(columns["terminals"] == 1, columns["masks"] == 1),
         "next_observations": columns["next_observations"],
     }
-    source, metadata = str(Path(folder).expanduser() / f"{file}.npz"), {"env": f"ogbench:{played_in}"}
+    source, metadata = str(Path(folder).expanduser() / f"{file}.npz"), {"env": f"ogbench:{played_in}", TASK: task}
     info = DatasetInfo(label, source, action_range=action_range, metadata=metadata)
     data = Dataset.from_columns({key: as_column(value, key) for key, value in given.items()}, info, are_episodes=True)
-    return replace(data, notices=(*data.notices, Notice("remark", GOES_ON)))
+    begins = np.concatenate([[True], columns["terminals"][data.stops[:-1] - 1] == 1])  # others: after a solved step
+    return replace(data, is_whole=data.is_whole & begins, notices=(*data.notices, Notice("remark", GOES_ON)))

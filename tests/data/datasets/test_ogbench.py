@@ -53,6 +53,41 @@ def test_a_solved_step_ends_an_episode(folder):
     assert np.array_equal(data.action_range, [[-1, -1], [1, 1]])
 
 
+def test_what_follows_a_solved_step_is_no_whole_episode(folder):
+    data = load_dataset(f"ogbench:{NAME}")
+    assert data.lengths.tolist() == [8, 1, NUM_STEPS - 1 - 9, NUM_STEPS - 1, NUM_STEPS - 1, NUM_STEPS - 1]
+    assert data.is_whole.tolist() == [True, False, False, True, True, True]
+    assert data.best(0.25).lengths.tolist() == [8]  # not the step at the goal, whose return is 0
+    assert "set terminals only where" not in str(offpcc.check(data))
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "is_told"),
+    [
+        ("pointmaze-medium-singletask-v0", "", False),
+        ("pointmaze-medium-singletask-task1-v0", "", False),  # the default
+        ("pointmaze-medium-singletask-v0", "task2-", True),
+        ("pointmaze-medium-v0", "", True),
+        ("pointmaze-large-singletask-v0", "", True),
+    ],
+)
+def test_data_of_another_task_are_told(env, task, is_told, folder):
+    data = load_dataset(f"ogbench:{NAME.removesuffix('v0')}{task}v0")
+    assert ("the data were recorded in ogbench:" in str(offpcc.check(data, f"ogbench:{env}"))) == is_told
+
+
+def test_a_run_continues_online(folder, tmp_path, launch):
+    env = "ogbench:pointmaze-medium-singletask-v0"
+    options = ("--results", tmp_path / "results", "--config", "offline_quickstart.gin", "--no_video", "--gin")
+    options += ("train.num_epochs=1", "train.num_steps_per_epoch=2", "train.num_test_episodes_per_epoch=0")
+    code, _, err = launch("--env", env, "--dataset", f"ogbench:{NAME}", "--algo", "td3_bc", *options)
+    assert code == 0, err
+    (run,) = (tmp_path / "results").glob("*/td3_bc/1")
+    online = ("--results", tmp_path / "online", "--no_video", "--gin", "OfflineToOnline.warm_up_steps=0")
+    code, out, err = launch("--from", run, "--env", env, "--then_env_steps", 2, *online)
+    assert code == 0 and f"learning from ogbench:{NAME}" in out, err
+
+
 def test_a_run_with_memory_learns_from_it(folder):
     offpcc.configure("offline_quickstart.gin")
     learner = offpcc.build("ogbench:pointmaze-medium-singletask-v0", "rtd3_bc", dataset=f"ogbench:{NAME}", seed=1)
@@ -65,6 +100,7 @@ def test_a_run_with_memory_learns_from_it(folder):
     [
         (FILE, "ogbench:pointmaze-medium-navigate-v0 has no rewards: .* name one task, as in"),
         ("", "ogbench:'' has no rewards"),
+        ("pointmaze-medium-singletask-v0", "name its data ogbench:pointmaze-medium-KIND-singletask-v0"),
         ("pointmaze-tiny-navigate-singletask-v0", "OGBench has no task pointmaze-tiny-singletask-v0"),
     ],
 )
@@ -85,6 +121,24 @@ def test_a_file_that_is_missing_or_damaged(folder, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", fail)
     with pytest.raises(UserError, match=f"could not be downloaded .*no network.*; get {FILE}.npz and {FILE}-val.npz"):
         load_dataset(f"ogbench:{NAME}")
+
+
+def test_names_without_the_prefix(folder, monkeypatch):
+    with pytest.raises(UserError, match=f"give ogbench:{NAME}"):
+        load_dataset(NAME)
+    with pytest.raises(UserError, match=r"rewards missing.*; if the file is OGBench's, name it with its task"):
+        load_dataset(FILE)
+    monkeypatch.delitem(gymnasium.registry, "pointmaze-medium-singletask-v0")  # as before the package is imported
+    with pytest.raises(UserError, match="give ogbench:pointmaze-medium-singletask-v0"):
+        offpcc.make("pointmaze-medium-singletask-v0")
+
+
+def test_images_have_a_renderer_before_mujoco_is_imported(monkeypatch):
+    monkeypatch.setattr(
+        "offpcc.data.datasets.ogbench.choose_opengl", lambda: monkeypatch.setitem(sys.modules, "ogbench", None)
+    )
+    with pytest.raises(UserError, match="needs the OGBench package"):
+        load_dataset("ogbench:visual-cube-single-play-singletask-v0")
 
 
 def test_without_the_package(monkeypatch):
