@@ -1,5 +1,7 @@
 """Reading of OGBench's datasets."""
 
+import contextlib
+import sys
 import urllib.error
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +53,8 @@ def read_ogbench(name: str) -> Dataset:
     folder = next((folder for folder in folders() if (folder / f"{file}.npz").is_file()), FOLDER)
     played_in = "-".join([*words[: place - 1], *words[place:]])
     try:
-        env, columns, _ = ogbench.make_env_and_datasets(name, dataset_dir=str(folder))
+        with contextlib.redirect_stdout(sys.stderr):  # it prints what it downloads, which is no output of a command
+            env, columns, _ = ogbench.make_env_and_datasets(name, dataset_dir=str(folder))
         action_range, task = bounds_of(env.action_space), env.unwrapped._reward_task_id
         env.close()
     except gymnasium.error.Error as error:

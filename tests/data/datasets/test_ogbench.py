@@ -109,7 +109,7 @@ def test_names_that_it_has_not(name, fault, folder):
         load_dataset(f"ogbench:{name}")
 
 
-def test_a_file_that_is_missing_or_damaged(folder, monkeypatch):
+def test_a_file_that_is_missing_or_damaged(folder, monkeypatch, capsys):
     def fail(address):
         raise ogbench.utils.urllib.error.URLError("no network")
 
@@ -121,6 +121,7 @@ def test_a_file_that_is_missing_or_damaged(folder, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", fail)
     with pytest.raises(UserError, match=f"could not be downloaded .*no network.*; get {FILE}.npz and {FILE}-val.npz"):
         load_dataset(f"ogbench:{NAME}")
+    assert capsys.readouterr().out == ""  # which may be JSON
 
 
 def test_names_without_the_prefix(folder, monkeypatch):
