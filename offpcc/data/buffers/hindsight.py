@@ -239,6 +239,7 @@ class Hindsight(BufferBase):
         """Go on from `metadata`."""
         super().restore(metadata)
         self.goal_randomness.load_state_dict(metadata["goals"])
+        self.is_terminated = [False] * self.num_envs  # else the episode would have been finished
         for episode, saved in zip(self.to_copy, metadata["unfinished_goals"], strict=True):
             episode.load_state_dict(saved)
 

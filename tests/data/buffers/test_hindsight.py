@@ -278,6 +278,21 @@ def test_the_termination_of_an_episode_is_one_in_its_copies(buffer_class):
     assert ends == {(1, False), (2, False), (3, False), (4, True)}
 
 
+@BUFFERS
+def test_a_restored_unfinished_episode_has_not_terminated(buffer_class):
+    buffer, other = (filled(buffer_class, Drift, (), num_goals=20)[0] for _ in range(2))
+    seen, actions, rewards, _ = played(Drift(), 4, 0)
+    packed = [PackedDict(SPACE).pack(one) for one in seen]
+    for one, num_steps in ((buffer, 3), (other, 4)):
+        for i in range(num_steps):
+            one.push(packed[i], actions[i], rewards[i], packed[i + 1], i == 3, False)
+    other.clear()
+    other.restore(buffer.metadata())  # after an episode that terminated
+    other.truncate(0)
+    assert {(len(chosen), is_terminated) for _, chosen, _, is_terminated in stored(other)} >= {(3, False)}
+    assert not any(is_terminated for *_, is_terminated in stored(other))
+
+
 def test_plans_of_files_count_copies():
     image = spaces.Box(0, 255, (64, 64, 1), np.uint8)
     space = PackedDict(spaces.Dict(achieved_goal=PLACE, desired_goal=PLACE, picture=image))
