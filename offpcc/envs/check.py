@@ -610,7 +610,7 @@ def _check_seed(env: Env, other: Env, marks: list[Mark], seed: int) -> Finding:
     if when := _first_difference(roll_out(other, seed, seed), marks):
         if _repeats_with_global_generators(env, other, len(marks), seed):
             text = f"seed {seed} repeats itself only if the global generators, such as np.random, are seeded, too"
-            remedy = "fine without worker processes, as a run seeds and saves them; in your own code"
+            remedy = "whole runs repeat, as a run seeds them, but its test episodes differ; in your own code"
             return Finding("seed", WARNING, text, f"{remedy} {OWN_GENERATOR}")
         return Finding("seed", FAULT, f"{text} in a second instance from {when} on", OWN_GENERATOR)
     if when := _first_difference(roll_out(env, seed, seed), marks):
@@ -642,7 +642,7 @@ def _check_starts(env: Env, marks: list[Mark], seed: int) -> Finding:
 
 
 def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
-    """Check whether the generators' states at a reset repeat an episode in a new instance, as a resumed run needs."""
+    """Check whether the generator's state at a reset repeats an episode in a new instance, as a resumed run needs."""
     # Reset several times. A private generator of the environment then has another state than in the new instance.
     for reset_seed in (seed, None, None):
         list(itertools.islice(roll_out(env, reset_seed, seed), 5))
@@ -653,12 +653,8 @@ def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
     except Exception as error:
         text = f"np_random's state cannot be restored ({format_error(error)})"
         return Finding("resume", WARNING, text, OWN_GENERATOR)
-    with same_global_generators():  # a checkpoint has their states, too
-        seed_global_generators(seed)
-        marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
-        seed_global_generators(seed)
-        when = _first_difference(roll_out(fresh, None, seed), marks)
-    if when:
+    marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
+    if when := _first_difference(roll_out(fresh, None, seed), marks):
         text = f"np_random's state does not repeat the episode from {when} on, so resuming a run is not exact"
         return Finding("resume", WARNING, text, f"{OWN_GENERATOR}; {CARRY_NOTHING}")
     return Finding("resume", OK, "np_random's state repeats episodes, in a new instance and without a seed")
