@@ -1060,10 +1060,9 @@ def save_dataset(data: Dataset, file: Path) -> None:
         for number in order:
             start, length = int(data.starts[number]), int(lengths[number])
             steps, last = slice(start, start + length), data.final_observations[number][None]
-            if not data.is_whole[number]:
-                ending = Ending.UNFINISHED
-            else:
-                ending = Ending.TERMINATED if data.terminations[start + length - 1] else Ending.TRUNCATED
+            ending = Ending.TRUNCATED if data.is_whole[number] else Ending.UNFINISHED
+            if data.terminations[start + length - 1]:
+                ending = Ending.TERMINATED
             observations = np.concatenate([data.observations[steps], last])
             yield Episode(observations, data.actions[steps], data.rewards[steps], ending)
 

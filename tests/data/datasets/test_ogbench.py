@@ -61,6 +61,18 @@ def test_what_follows_a_solved_step_is_no_whole_episode(folder):
     assert "set terminals only where" not in str(offpcc.check(data))
 
 
+def test_a_saved_dataset_keeps_the_solved_steps(folder):
+    data = load_dataset(f"ogbench:{NAME}")
+    data.save(folder / "saved.hdf5")
+    saved = load_dataset(folder / "saved.hdf5")
+    order = np.argsort(~data.is_whole, kind="stable")  # whole episodes first
+    assert saved.lengths.tolist() == data.lengths[order].tolist()
+    assert saved.is_whole.tolist() == data.is_whole[order].tolist()
+    terminates = data.terminations[data.stops - 1]
+    assert saved.terminations[saved.stops - 1].tolist() == terminates[order].tolist()
+    assert saved.terminations.sum() == data.terminations.sum() == 3
+
+
 @pytest.mark.parametrize(
     ("env", "task", "is_told"),
     [
