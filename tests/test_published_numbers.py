@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import memory_returns, results
 from benchmarks.cases import OURS
+from offpcc.training.analysis import run_statistics
 from offpcc.training.online import loss_at_switch
 from offpcc.training.results import read_progress
 
@@ -307,19 +308,25 @@ def test_beside_stable_baselines():
     for name, mean, ids, steps, seconds in rows_of(*header, "seconds"):
         folder = f"published_sb3/pendulum-v0/{of_stable_baselines(name)}"
         found = last_tests(folder)
-        assert mean.startswith(f"{np.mean(found):.1f} ["), name
+        assert mean == with_interval(found), name
         assert (ids, steps) == (each_id(found, 0), ", ".join(steps_to(folder, -200.0, 1))), name
         assert seconds == f"{np.mean([3_600.0 * float(rows[-1]['time/hours']) for rows in progress(folder)]):.0f}", name
     header = (*header[:3], "mean of the last five tests", "minutes")
     for name, mean, ids, of_five, taken in rows_of(*header):
         folder = f"published_sb3/Hopper-v5/{of_stable_baselines(name)}"
         found = last_tests(folder)
-        assert mean.startswith(f"{np.mean(found):,.1f} ["), name
+        assert mean == with_interval(found), name
         assert (ids, taken) == (each_id(found, 0), minutes(folder)), name
         assert of_five == f"{np.mean([tests[-5:] for tests in returns(folder)]):.1f}", name
     for name, *ids, mean in rows_of("", "seed 1", "seed 2", "seed 3", "seed 4", "mean"):
         found = last_tests(f"published_sb3/halfcheetah-bullet-v0/{of_stable_baselines(name)}")
         assert (", ".join(filter(None, ids)), mean) == (each_id(found, 0), f"{np.mean(found):.0f}"), name
+
+
+def with_interval(values):
+    """The mean of a value of each seed, and its interval as of `offpcc report`."""
+    low, high = run_statistics.interval(run_statistics.mean, [np.array(values)])
+    return f"{np.mean(values):,.1f} [{low:,.1f}, {high:,.1f}]"
 
 
 def of_stable_baselines(name):
