@@ -618,7 +618,7 @@ def _check_seed(env: Env, other: Env, marks: list[Mark], seed: int) -> Finding:
     return Finding("seed", OK, f"seed {seed} repeats itself to the last bit, in a second instance and in the same")
 
 
-def _repeats_with_global_generators(env: Env, other: Env, num_marks: int, seed: int | None) -> bool:
+def _repeats_with_global_generators(env: Env, other: Env, num_marks: int, seed: int) -> bool:
     """Check whether two instances give the same rollout if NumPy's, Python's and PyTorch's generators are seeded."""
     rollouts = []
     with same_global_generators():

@@ -17,6 +17,7 @@ import torch
 
 from offpcc.algorithms.agent import BEST
 from offpcc.config.gin_files import CHECKOUT
+from offpcc.data.datasets.load import MINARI, OGBENCH
 from offpcc.envs.make import simulator_version
 from offpcc.training.experiment import Experiment
 from offpcc.training.spec import RunSpec
@@ -334,7 +335,7 @@ def check_same_record(folder: RunFolder, spec: RunSpec) -> None:
 def source_of(data: dict[str, Any]) -> Any:
     """Return what names a run's data once more, from its `run.json`: the name of a library, or else the file."""
     name = data.get("name")
-    return name if str(name).startswith(("minari:", "ogbench:")) else data.get("source")
+    return name if str(name).startswith((MINARI, OGBENCH)) else data.get("source")
 
 
 def _origin_of(details: dict[str, Any]) -> Origin | None:

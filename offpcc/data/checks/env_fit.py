@@ -13,6 +13,7 @@ from offpcc.core import PackedDict
 from offpcc.data.buffers.storage import convert_recorded
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
+from offpcc.data.datasets.load import OGBENCH
 from offpcc.data.datasets.metadata import Notice, if_valid, recorded_in, recorded_wrappers
 from offpcc.data.datasets.ogbench import TASK
 from offpcc.envs.recorded_observations import transform_observations
@@ -105,7 +106,7 @@ def env_notices(data: Dataset, env: gymnasium.Env[Any, Any]) -> list[Notice]:
     ours, theirs = _task_word(name_of(env)), _task_word(origin or "")
     has_id = env.unwrapped.spec is not None  # else its name is that of a class
     is_other = ours not in theirs and theirs not in ours  # else two versions of one task
-    if str(origin).startswith("ogbench:"):
+    if str(origin).startswith(OGBENCH):
         is_other = _is_other_of_ogbench(data, str(origin), env)
     if has_id and is_other:
         text = f"the data were recorded in {shown(str(origin))}, but the environment is {name_of(env)}"

@@ -25,6 +25,7 @@ from offpcc.utils.files import replacing
 from offpcc.utils.paths import as_path, why_no_folder
 
 D4RL_KEYS = ("observations", "actions", "rewards", "terminals")  # in every file of D4RL
+A_NAME = "a D4RL name, minari:ID or ogbench:NAME"
 Progress = Callable[[int, int | None], None]  # received bytes, and the size of the file if known
 
 BLOCK_BYTES = 2**20
@@ -89,8 +90,7 @@ def _unknown(name: str) -> str:
         return f"{name}: there is no such dataset; for OGBench's, give ogbench:{name}"
     own = [file.stem for folder in folders() if folder.is_dir() for file in folder.iterdir() if file.suffix in SUFFIXES]
     nearest = similar(name, [*FILES, *own])
-    others = "give a file, a D4RL name, minari:ID or ogbench:NAME"
-    advice = f"did you mean {' or '.join(nearest)}?" if nearest else others
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else f"give a file, {A_NAME}"
     return f"{name}: there is no such dataset; {advice}"
 
 

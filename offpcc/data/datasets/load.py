@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from offpcc.data.datasets.columns import Array, Range, check_shapes, with_our_names
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.download import D4RL_KEYS, KNOWN, Progress, find_dataset_file, obtain
+from offpcc.data.datasets.download import A_NAME, D4RL_KEYS, KNOWN, Progress, find_dataset_file, obtain
 from offpcc.data.datasets.files import printable, read_dataset_file, read_everything
 from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import FILE, read_minari
@@ -69,7 +69,7 @@ def load_dataset(
     if text.startswith(OGBENCH):
         return read_ogbench(text.removeprefix(OGBENCH)).with_range(action_range)
     if not text:
-        raise UserError("'' is not a dataset; give a file, a D4RL name, minari:ID or ogbench:NAME")
+        raise UserError(f"'' is not a dataset; give a file, {A_NAME}")
     path = as_path(text, "the data")
     if fault := _minari_fault(path):
         raise UserError(fault)
@@ -118,8 +118,7 @@ def _advice(missing: Path) -> str:
     there = missing.parent.iterdir() if missing.parent.is_dir() else ()
     files = {file.stem: file for file in there if file.suffix in catalog.SUFFIXES}
     near = similar(missing.stem, files, 1)
-    others = "give a file that exists, a D4RL name, minari:ID or ogbench:NAME"
-    return f"did you mean {files[near[0]]}?" if near else others
+    return f"did you mean {files[near[0]]}?" if near else f"give a file that exists, {A_NAME}"
 
 
 def qlearning_dataset(source: str | Path | Dataset) -> dict[str, Any]:
