@@ -188,7 +188,7 @@ LEARNING = [file for file in FILES if layer(module_name(file)) in LEARNS and fil
 MAY_WAIT = {  # not part of an update
     "__init__", "__getstate__", "act", "_act", "_inputs", "_mirrored", "mirror", "array", "state_dict",
     "load_state_dict", "actor_file", "compile_losses", "why_not_fusable", "look",
-    "fingerprint_of", "step", "_own", "evaluate_perceptrons", "rows_with_gradient",  # the last three run on a CPU only
+    "fingerprint_of", "step", "_run", "_run_rows", "rows_with_gradient",  # the last three do so on a CPU only
     "set_rate",  # the number of a schedule
 }  # fmt: skip
 WAITING_METHODS = {"item", "cpu", "tolist", "numpy", "nonzero", "any", "all"}

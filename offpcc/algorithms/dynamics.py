@@ -191,7 +191,10 @@ class DynamicsModel(nn.Module):
         return (y - self.target_mean) / torch.where(self.target_std > 0, self.target_std, 1.0)
 
     def predict(self, x: Tensor, members: Tensor | None = None) -> Prediction:
-        """Predict normalised targets for inputs (N, B, k (O + A)), a batch for each of `members`; default: all."""
+        """Predict normalised targets for inputs (N, B, k (O + A)), a batch for each of `members`; default: all.
+
+        Or for inputs (B, k (O + A)), each by its own of `members` (B,).
+        """
         change: Prediction = self.dynamics(x, members)
         if self.reward is None:
             return change
@@ -261,7 +264,11 @@ class DynamicsModel(nn.Module):
             assert predicted is not None
             sample, logit = predicted.mean.mean(0), predicted.logit.mean(0)
         else:
-            mean, log_variance, logit = self._own(x, places, predicted)
+            if predicted is None:
+                mean, log_variance, logit = self.predict(x, self.elites[places])
+            else:
+                rows = torch.arange(len(x), device=x.device)
+                mean, log_variance, logit = (part[places, rows] for part in predicted)
             noise = torch.randn(mean.shape, generator=generator, device=x.device)
             sample = mean + (0.5 * log_variance).exp() * noise
         values = self.target_mean + self.target_std * sample
@@ -288,18 +295,6 @@ class DynamicsModel(nn.Module):
         if generator is None:
             return probabilities > 0.5
         return torch.rand(probabilities.shape, generator=generator, device=logits.device) < probabilities
-
-    def _own(self, x: Tensor, places: Tensor, predicted: Prediction | None) -> Prediction:
-        """Return what the network of each row predicts for it, (B, D): taken from `predicted`, or computed."""
-        if predicted is not None:
-            rows = torch.arange(len(x), device=x.device)
-            return Prediction(*(part[places, rows] for part in predicted))
-        order, counts = places.argsort(stable=True), places.bincount(minlength=len(self.elites))
-        rows = torch.empty_like(order)  # of each input in the batch of its network
-        rows[order] = torch.arange(len(x), device=x.device) - (counts.cumsum(0) - counts)[places[order]]
-        batches = x.new_zeros(len(counts), int(counts.max()), x.shape[1])
-        batches[places, rows] = x
-        return Prediction(*(part[places, rows] for part in self.predict(batches, self.elites)))
 
     def _uncertainty(self, means: Tensor, deviations: Tensor) -> Uncertainty:
         """Return the uncertainty of means (E, B, O) and standard deviations (E, B, O + 1) of the elites."""

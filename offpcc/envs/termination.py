@@ -51,14 +51,12 @@ class TerminationRule(NamedTuple):
 
         Both are NumPy arrays, or both are tensors.
         """
-        is_alive = (abs(observations) < np.inf).all(1)
+        height, sizes = observations[:, 0], abs(observations[:, 1:])
+        is_alive = (height > self.height[0]) & (height < self.height[1]) & (sizes < self.largest).all(1)
         if not self.sizes:
             return is_alive & ~is_alive
-        is_alive = is_alive & (observations[:, 0] > self.height[0]) & (observations[:, 0] < self.height[1])
         if np.isfinite(self.angle):
-            is_alive = is_alive & (abs(observations[:, 1]) < self.angle)
-        if np.isfinite(self.largest):
-            is_alive = is_alive & (abs(observations[:, 1:]) < self.largest).all(1)
+            is_alive = is_alive & (sizes[:, 0] < self.angle)
         return ~is_alive
 
 

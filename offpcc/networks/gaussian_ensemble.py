@@ -64,15 +64,43 @@ class GaussianEnsemble(nn.Module):
         self.high = nn.Parameter(high, requires_grad=learned_bounds)
 
     def forward(self, x: Tensor, members: Tensor | None = None) -> Prediction:
-        """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all."""
-        weights: list[Tensor] = list(self.net.parameters())
+        """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all.
+
+        Or for inputs (B, num_in), each by its own of `members` (B,); then the predictions have no axis N.
+        """
+        if members is not None and x.dim() == 2:
+            return self._bounded(self._run_rows(x, members), self.low[members, 0], self.high[members, 0])
         low, high = (bound if members is None else bound[members] for bound in (self.low, self.high))
-        by_member = takes_kernels(x) and x.shape[1] >= MANY_ROWS and is_plain(self.net, EnsembleLinear)
-        if by_member and not torch.is_grad_enabled():
-            y = evaluate_perceptrons(x, weights, members)
+        return self._bounded(self._run(x, members), low, high)
+
+    def _run_rows(self, x: Tensor, members: Tensor) -> Tensor:
+        """Run each row of x (B, num_in) through its own of `members` (B,): means, log variances and logits."""
+        order, counts = members.argsort(stable=True), members.bincount().tolist()
+        found = [member for member, count in enumerate(counts) if count]
+        parts = x.index_select(0, order).split_with_sizes([counts[member] for member in found])
+        weights = list(self.net.parameters())
+        if self._has_kernels(x) and not torch.is_grad_enabled():
+            made = evaluate_perceptrons(parts, weights, found)
         else:
-            weights = weights if members is None else [weight[members] for weight in weights]
-            y = perceptrons(x, weights) if by_member else run_ensemble(self.net, x, iter(weights))
+            of_member = ([weight[member, None] for weight in weights] for member in found)
+            each = (run_ensemble(self.net, part[None], iter(of)) for part, of in zip(parts, of_member, strict=True))
+            made = torch.cat([rows[0] for rows in each])
+        return torch.empty_like(made).index_copy_(0, order, made)
+
+    def _run(self, x: Tensor, members: Tensor | None) -> Tensor:
+        """Run inputs (N, B, num_in) through `members` (N,): means, log variances without their bounds, and logits."""
+        weights: list[Tensor] = list(self.net.parameters())
+        by_member = x.shape[1] >= MANY_ROWS and self._has_kernels(x)
+        if by_member and not torch.is_grad_enabled():
+            numbers = range(self.num) if members is None else members.tolist()
+            return evaluate_perceptrons(x.unbind(), weights, numbers).view(*x.shape[:2], -1)
+        weights = weights if members is None else [weight[members] for weight in weights]
+        return perceptrons(x, weights) if by_member else run_ensemble(self.net, x, iter(weights))
+
+    def _has_kernels(self, x: Tensor) -> bool:
+        return takes_kernels(x) and is_plain(self.net, EnsembleLinear)
+
+    def _bounded(self, y: Tensor, low: Tensor, high: Tensor) -> Prediction:
         mean, log_variance, logit = y.split_with_sizes((self.num_out, self.num_out, self.num_logits), -1)
         log_variance = high - functional.softplus(high - log_variance)
         return Prediction(mean, low + functional.softplus(log_variance - low), logit)

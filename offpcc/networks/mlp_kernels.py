@@ -148,16 +148,20 @@ def perceptrons(x: Tensor, parameters: Sequence[Tensor], has_norm: bool = False)
     return y
 
 
-def evaluate_perceptrons(x: Tensor, parameters: Sequence[Tensor], members: Tensor | None) -> Tensor:
-    """Run the MLPs `members` (N,), by default all, on x (N, M, in) -> (N, M, out) on a CPU, without gradients."""
+def evaluate_perceptrons(xs: Sequence[Tensor], parameters: Sequence[Tensor], members: Iterable[int]) -> Tensor:
+    """Run each of the MLPs `members` on its own rows (M, in) of `xs`, on a CPU without gradients.
+
+    The rows of the result, (sum of M, out), are in order of `xs`.
+    """
     weights, biases = parameters[::2], parameters[1::2]
-    rows_at_once = min(rows_of_block(weight.shape[2] for weight in weights), x.shape[1])
-    hidden = [x.new_empty(rows_at_once, weight.shape[2]) for weight in weights[:-1]]
-    y = x.new_empty(*x.shape[:2], weights[-1].shape[2])
-    for number, member in enumerate(range(len(x)) if members is None else members.tolist()):
+    sizes = [len(x) for x in xs]
+    rows_at_once = min(rows_of_block(weight.shape[2] for weight in weights), max(sizes))
+    hidden = [xs[0].new_empty(rows_at_once, weight.shape[2]) for weight in weights[:-1]]
+    y = xs[0].new_empty(sum(sizes), weights[-1].shape[2])
+    for x, made, member in zip(xs, y.split_with_sizes(sizes), members, strict=True):
         layers = [(weight[member], bias[member]) for weight, bias in zip(weights, biases, strict=True)]
-        for start in range(0, x.shape[1], rows_at_once):
-            read, written = x[number, start : start + rows_at_once], y[number, start : start + rows_at_once]
+        for start in range(0, len(x), rows_at_once):
+            read, written = x[start : start + rows_at_once], made[start : start + rows_at_once]
             for (weight, bias), rows in zip(layers[:-1], hidden, strict=True):
                 write = rows[: len(read)]
                 torch.addmm(bias, read, weight, out=write)

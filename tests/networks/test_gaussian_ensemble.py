@@ -53,3 +53,18 @@ def test_many_rows_give_the_predictions_and_gradients_of_few():
         loss = sum(net.loss(net(a), b) for a, b in zip(x.chunk(parts, 1), target.chunk(parts, 1), strict=True)) / parts
         gradients.append(torch.autograd.grad(loss, [*net.parameters()]))
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("activation, layer_norm", [("relu", False), ("silu", False), ("relu", True)])
+@pytest.mark.parametrize("has_gradients", [False, True])
+def test_each_row_is_predicted_by_its_own_member(activation, layer_norm, has_gradients):
+    """A member with many rows, one with one row, and two without any; means, log variances and logits."""
+    net = GaussianEnsemble(5, 4, 2, (8, 8), activation=activation, layer_norm=layer_norm, num_logits=1).double()
+    with torch.no_grad():  # as learning would move the bounds
+        net.low.copy_(-torch.arange(5.0).view(5, 1, 1))
+    x, members = torch.randn(2 * MANY_ROWS, 4, dtype=torch.float64), torch.tensor([3, 1] * MANY_ROWS)
+    members[7] = 0
+    with torch.set_grad_enabled(has_gradients):
+        found, whole = net(x, members), net(x.expand(5, -1, -1))
+    for one, every in zip(found, whole, strict=True):
+        torch.testing.assert_close(one, every[members, torch.arange(len(x))])
