@@ -9,8 +9,6 @@ On a CPU, PyTorch's Inductor compiles the operations of an update to one program
 together. It repeats them on the same memory, as a CUDA graph does.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """`DynamicsModel`: a learned model of an environment, which predicts next observations, rewards and terminations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple

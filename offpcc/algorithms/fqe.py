@@ -10,8 +10,6 @@ Differs from the paper and that code:
 - If an episode of the data terminates, the bounds of the targets include 0, the value after an end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

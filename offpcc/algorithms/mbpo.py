@@ -16,8 +16,6 @@ Differs from the authors' code:
 - SAC is that of its page: its temperature's loss uses log alpha.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -12,8 +12,6 @@ Differs from the authors' code:
 - SAC is that of its page, and observations are normalised by the data's statistics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -19,8 +19,6 @@ Differs from the authors' code:
 - Imagined observations stay within the data's range, widened by a standard deviation (`DynamicsModel.margin`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -16,8 +16,6 @@ Differs from its code:
 - Where rewards are negative on average, a failure costs the smallest reward forever, not minus the largest one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Beside its curves, each run has the settings that differ (HPARAMS), its video (IMAGES) and its faults (TEXT).
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import math

@@ -1,7 +1,5 @@
 """`offpcc collect`: records episodes of an actor or of random actions as D4RL's HDF5, and optionally as Minari."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """The commands `evaluate`, `plot`, `report`, `envs`, `check` and `export`; each is a function."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """`offpcc convert`: makes datasets of recorded Atari games."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`offpcc evaluate --from_data`: values of policies from recorded data, their ranking, and true returns beside them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`offpcc collect --model`: records episodes that an actor plays in a learned model, as a dataset."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """The commands, the options of each, and their help texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

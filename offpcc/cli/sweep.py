@@ -1,7 +1,5 @@
 """`offpcc sweep`: trains the runs of a TOML file, resumes them, stops bad settings early, and ranks the settings."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """The TOML file of a sweep: its settings, from a grid and from random samples, and its rule for stopping."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -1,7 +1,5 @@
 """`offpcc train-model`: trains a model of an environment on recorded data."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`offpcc zoo`: trained agents that come with offpcc."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path

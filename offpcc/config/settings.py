@@ -1,7 +1,5 @@
 """Settings that gin binds: a class declares each of them once, with its default, its rule and its meaning."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform

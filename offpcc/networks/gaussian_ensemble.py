@@ -1,7 +1,5 @@
 """`GaussianEnsemble`: networks that predict a mean and a variance, for models of an environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

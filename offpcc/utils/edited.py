@@ -4,8 +4,6 @@ A fused update and a NumPy mirror compute what losses and networks say, in code 
 in its file, the fast copy would keep the old formula. So it is not used then. docs/generate.py writes the digests.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import sys
