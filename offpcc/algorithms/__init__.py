@@ -154,11 +154,7 @@ def find_algorithm(name: str) -> type[ActorCritic]:
 
 
 def name_of_class(algorithm: Any) -> Any:
-    """Return the name of an algorithm given as its class; anything else as it is.
-
-    Raises:
-        UserError: the class is not registered.
-    """
+    """Return the name of an algorithm given as its class, which must be registered; anything else as it is."""
     if not isinstance(algorithm, type):
         return algorithm
     name = short_name(algorithm.__name__)

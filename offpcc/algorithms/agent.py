@@ -332,11 +332,7 @@ def save_actor(algorithm: ActorCritic, file: Path) -> None:
 
 
 def load_actor(file: Path, device: str | torch.device = "cpu") -> ActorCritic:
-    """Read an actor file and return an algorithm for acting, not for further training.
-
-    Raises:
-        UserError: the file cannot be read, or names an unknown class.
-    """
+    """Read an actor file and return an algorithm for acting, not for further training."""
     if (inside := file / BEST).is_file():
         raise UserError(f"{file} is a run's folder; give the actor's file in it, {inside}")
     return build_actor(read_tensors(file, "actor", ACTOR_FORMAT), str(file), device)
@@ -352,9 +348,6 @@ def build_actor(
         source: where it is from, for messages.
         device: device of the networks.
         seed: seed of the exploration noise; default: that of the training.
-
-    Raises:
-        UserError: it names an unknown class, or the actor cannot be built.
     """
     try:
         # The default of normalize_observations depends on the data and on the version; the weights show the value.

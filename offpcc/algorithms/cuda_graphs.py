@@ -98,14 +98,11 @@ def compiled(function: Callable[[], Recorded], noise: Noise, pool: Any) -> tuple
 
 
 def check_compiler(name: str, device: torch.device) -> None:
-    """Raise if `compiled` cannot work here.
+    """Raise if `compiled` cannot work here: the device is no CPU, or there is no C++ compiler.
 
     Args:
         name: the setting that asks for it.
         device: device of the networks.
-
-    Raises:
-        UserError: the device is no CPU, or there is no C++ compiler.
     """
     compiler = os.environ.get("CXX", "g++").split(" ")[0]  # the one that PyTorch calls
     if device.type != "cpu":
@@ -152,11 +149,7 @@ class GraphedUpdates:
         self.__init__(**state)  # type: ignore[misc]
 
     def __call__(self, agent: Any, batch: Batch) -> Stats:
-        """Do what the agent's `inner_update` does.
-
-        Raises:
-            UserError: the update cannot be recorded.
-        """
+        """Do what the agent's `inner_update` does."""
         if self.is_on is None:
             self.is_on = has_known_code(agent)
         if not self.is_on or agent.nonfinite_guard.is_search:

@@ -36,10 +36,7 @@ class FQE(ActorCritic):
         action_space: the space of one action (A).
         reward_range: smallest and largest reward of the data, unscaled.
         has_terminations: whether an episode of the data terminates.
-        kwargs: see `ActorCritic`.
-
-    Raises:
-        UserError: `reward_scale` is not above 0.
+        kwargs: see `ActorCritic`; `reward_scale` has to be above 0.
     """
 
     default_num_critics = 1

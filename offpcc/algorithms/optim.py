@@ -379,11 +379,7 @@ def clip(parameters: list[Tensor], largest: float) -> None:
 
 
 def loss_and_stats(algorithm: Any, name: str, returned: Any) -> tuple[Tensor, Stats]:
-    """Return what the method `name` of an algorithm has returned, if it is a pair of a loss and statistics.
-
-    Raises:
-        UserError: it is something else.
-    """
+    """Return what the method `name` of an algorithm has returned, if it is a pair of a loss and statistics."""
     if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
         if name == "actor_loss" and "entropy" not in returned[1] and hasattr(algorithm, "alpha_optimizer"):
             raise UserError(

@@ -62,10 +62,7 @@ def record_dataset(
 ) -> int:
     """Record a dataset, and print its statistics and a command that trains on it; return the exit code.
 
-    `more_facts` are added to the metadata of the file.
-
-    Raises:
-        UserError: an argument is invalid (nothing is created), or the recording cannot be completed.
+    `more_facts` are added to the metadata of the file. If an argument is invalid, nothing is created.
     """
     file, name = out, env
     minari = None if minari is None else minari.removeprefix(MINARI)
@@ -209,7 +206,6 @@ def record(
     """Play episodes until the recording has all its steps; start after the recorded ones, and cut the last episode.
 
     Raises:
-        UserError: an episode does not end, or cannot be written.
         Interrupted: the user asked the command to stop.
     """
     recorder.keep(int(np.searchsorted(np.cumsum(recorder.lengths), total, side="right")))

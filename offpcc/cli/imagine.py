@@ -56,11 +56,7 @@ def imagine(
     device: str | None = None,
     threads: int = 1,
 ) -> int:
-    """Record imagined episodes, and print their statistics and a command that trains on them; return the exit code.
-
-    Raises:
-        UserError: an argument is invalid, model, data and actor do not fit, or the file cannot be written.
-    """
+    """Record imagined episodes, and print their statistics and a command that trains on them; return the exit code."""
     if dataset is None:
         raise UserError(f"--model {model} starts its episodes at recorded observations; give a dataset with --dataset")
     check_output(out)

@@ -64,8 +64,7 @@ class TrainOptions:
 def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
     """Return why an existing run is not started, and what the user can do instead.
 
-    Raises:
-        UserError: a config or a binding of the command is invalid, so the command could not start another run either.
+    Raise if a config or a binding of the command is invalid: then it could not start another run either.
     """
     if options.model and not options.model.exists():
         raise UserError(f"the model {options.model} does not exist; correct --model")
@@ -100,11 +99,7 @@ def refusal(options: TrainOptions, folder: RunFolder, status: str) -> str:
 
 
 def _settings(options: TrainOptions, folder: RunFolder) -> tuple[Settings, Settings] | None:
-    """Return the settings of an existing run and those of a command, from their configs; None if one is unknown.
-
-    Raises:
-        UserError: a config or a binding of the command is invalid.
-    """
+    """Return the settings of an existing run and those of a command, from their configs; None if one is unknown."""
     try:
         there = settings_of_run(folder.path)
     except UserError:
