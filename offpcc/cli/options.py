@@ -58,6 +58,12 @@ COMMANDS = {  # the module of each command, and its help
     "zoo": ("offpcc.cli.zoo:run_zoo", "List the trained agents that come with offpcc, copy one, or play one."),
     "docs": ("offpcc.cli.docs:run_docs", "List the pages of the documentation, print one, or search them."),
 }
+# Kinds of values: a number above 0, a number from 0 such as a seed, a share above 0 and at most 1, and a folder.
+NUMBER = {"type": arguments.positive, "metavar": "N"}
+SEED = {"type": arguments.run_id, "metavar": "N"}
+SHARE = {"type": arguments.fraction, "metavar": "F"}
+FOLDER = {"type": arguments.path, "metavar": "FOLDER"}
+
 OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as arguments of argparse; see `OF_COMMAND`
     "--address": {
         "metavar": "ADDRESS",
@@ -65,9 +71,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "cuda, each takes a GPU. It needs the extra ray.",
     },
     "--average": {
-        "type": arguments.positive,
+        **NUMBER,
         "default": 1,
-        "metavar": "N",
         "help": "With --grid: draw the moving average over N values. The default is 1.",
     },
     "--baseline": {
@@ -75,8 +80,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Print the probability that a run is better than a run of this algorithm, such as sac.",
     },
     "--buffer_dir": {
-        "type": arguments.path,
-        "metavar": "FOLDER",
+        **FOLDER,
         "help": "Write the dataset below this folder. The default is ~/.rl_unplugged/buffers or ~/.dqn_replay/buffers.",
     },
     "--between": {"action": "store_true", "help": "Add 100 points in the middle of the gap."},
@@ -105,27 +109,23 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Check recorded data: an HDF5 file, D4RL's name of a dataset, minari:ID or ogbench:NAME.",
     },
     "--dataset_dir": {
-        "type": arguments.path,
-        "metavar": "FOLDER",
+        **FOLDER,
         "help": "Look for the recording below this folder, and download it there. The default is "
         "~/.rl_unplugged/datasets or ~/.dqn_replay/datasets.",
     },
     "--dataset_fraction": {
-        "type": arguments.fraction,
+        **SHARE,
         "default": 1.0,
-        "metavar": "F",
         "help": "Use this fraction of the data's steps, from the first episodes. The default is 1.0, all of them.",
     },
     "--dataset_steps": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "Use exactly the first N steps of the data. The last episode is cut there, as by a time limit. "
         "Leave --dataset_fraction out then.",
     },
     "--deterministic": {"action": "store_true", "help": "Act without exploration."},
     "--epsilon": {
-        "type": arguments.fraction,
-        "metavar": "F",
+        **SHARE,
         "help": "Take this share of the actions at random, and the others as the actor does without exploration.",
     },
     "--device": {
@@ -134,7 +134,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--env": {"metavar": "NAME"},
     "--dry_run": {"action": "store_true", "help": "List the runs and rank the settings; train nothing."},
-    "--episodes": {"type": arguments.positive, "metavar": "N"},
+    "--episodes": NUMBER,
     "--final": {"action": "store_true", "help": "Draw a grid of the last values, with standard deviations over runs."},
     "--forever": {
         "action": "store_true",
@@ -154,13 +154,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "With --from_data: discount rewards by this number per step, below 1. The default is 0.99.",
     },
     "--fqe_seed": {
-        "type": arguments.run_id,
-        "metavar": "N",
+        **SEED,
         "help": "With --from_data: use this seed for the critics and their batches. The default is 0.",
     },
     "--fqe_updates": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "With --from_data: make this many updates of the critics. The default is 100000.",
     },
     "--from_data": {
@@ -210,19 +208,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Print JSON, and nothing else, to the standard output.",
     },
     "--longest_episode": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "Report an episode of more steps than this as a fault. The default is 27000.",
     },
-    "--lr": {
-        "type": arguments.fraction,
-        "default": 1e-3,
-        "metavar": "F",
-        "help": "Use this learning rate. The default is 0.001.",
-    },
+    "--lr": {**SHARE, "default": 1e-3, "help": "Use this learning rate. The default is 0.001."},
     "--medium": {
-        "type": arguments.fraction,
-        "metavar": "F",
+        **SHARE,
         "help": "With --recipe: the medium agent is the first whose test return is this fraction of the way from the "
         "random agent's to the expert's. The default is 1/3.",
     },
@@ -299,14 +290,12 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
     },
     "--retry": {"action": "store_true", "help": "Also train the runs that have failed again, from their checkpoints."},
     "--rollout_length": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "With --model: end an imagined episode after at most this many steps. The default is 5.",
     },
     "--run_id": {
-        "type": arguments.run_id,
+        **SEED,
         "nargs": "+",
-        "metavar": "N",
         "help": "Train a run for each of these ids. An id is the run's seed and the name of its folder. The default is "
         "1.",
     },
@@ -315,14 +304,9 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "FILE.hdf5",
         "help": "Record every step of training into this file, as a dataset.",
     },
-    "--seed": {"type": arguments.run_id, "metavar": "N"},
-    "--shard_id": {
-        "type": arguments.run_id,
-        "default": 0,
-        "metavar": "N",
-        "help": "Convert this part of the run, from 0 on. The default is 0.",
-    },
-    "--steps": {"type": arguments.positive, "metavar": "N"},
+    "--seed": SEED,
+    "--shard_id": {**SEED, "default": 0, "help": "Convert this part of the run, from 0 on. The default is 0."},
+    "--steps": NUMBER,
     "--task": {"required": True, "metavar": "GAME", "help": "Convert recordings of this game, such as Breakout."},
     "--test": {
         "choices": ["last", "best"],
@@ -330,8 +314,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Compare this test of each run. The best is too optimistic. The default is last.",
     },
     "--then_env_steps": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "After learning from --dataset, continue for N steps in --env, in whole epochs. OfflineToOnline in gin "
         "has the settings. With train.num_epochs=0, begin in --env at once. The default with --from is 50000; a "
         "run that is resumed keeps its number.",
@@ -348,12 +331,11 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "help": "Record no video of the best actor at the end. A video can take longer than a short training.",
     },
     "--train_steps": {
-        "type": arguments.positive,
-        "metavar": "N",
+        **NUMBER,
         "help": "With --recipe: train for this many environment steps, rounded up to whole epochs. The default is that "
         "of the config.",
     },
-    "--updates": {"type": arguments.positive, "default": 5_000, "metavar": "N"},
+    "--updates": {**NUMBER, "default": 5_000},
     "--verbose": {
         "action": "store_true",
         "help": "Print the output of each run. By default, it goes to output.txt in the folder of the run.",
@@ -373,7 +355,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # the options of all commands, as argume
         "metavar": "FILE.toml",
         "help": "Train the runs of this file, which `offpcc docs sweeps` describes.",
     },
-    "folder": {"type": arguments.path, "metavar": "FOLDER"},
+    "folder": FOLDER,
     "name": {"nargs": "?", "metavar": "NAME"},
     "page": {
         "nargs": "*",
@@ -575,9 +557,8 @@ OF_COMMAND: dict[str, dict[str, Any]] = {  # what an option of a command has bes
     "export --env": {"help": "Take control rate and spaces from this environment. The default is that of the run."},
     "zoo name": {"help": "The agent, as `offpcc zoo list` names it."},
     "zoo --out": {
-        "type": arguments.path,
+        **FOLDER,
         "required": False,
-        "metavar": "FOLDER",
         "help": "Copy the files, or write the videos, into this folder. The default for a copy is a new folder with "
         "the agent's name. Without the option, `play` opens a window if there is a screen.",
     },
