@@ -6,7 +6,7 @@ CORL, DI-engine, Tianshou, Dopamine, pomdp-baselines, TorchRL and RLlib.
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from offpcc.utils.errors import UserError, similar
@@ -26,313 +26,214 @@ class Synonym(NamedTuple):
     python: str | None = None
 
 
-DATA = "the data is given where the learner is built, as in offpcc.IQL(env, dataset=data)"
+# Names in other libraries | our bindings | note | note for Python. An indented line continues the one before it. A name
+# with a class, such as TD3BC.alpha, is for this class and its children.
+_TABLE = """
+# learning rates
+learning_rate | ActorCritic.lr
+actor_learning_rate policy_lr learning_rate_policy | ActorCritic.actor_lr
+critic_learning_rate critic_lr q_lr qf_lr learning_rate_q | ActorCritic.lr
+    | lr is for all networks; actor_lr and encoder_lr override it
+temp_learning_rate learning_rate_alpha | SAC.alpha_lr
+lr_schedule | ActorCritic.lr | a schedule is @LinearDecay() or @CosineDecay()
+# sizes
+buffer_size replay_buffer_size memory_size | ReplayBuffer.capacity RecurrentReplayBuffer.capacity
+    | the second is for agents with memory, and counts episodes, not steps
+    | for agents with memory, it counts episodes, not steps
+replay_buffer_class | build.buffer_class
+replay_buffer_kwargs replay_buffer_config | ReplayBuffer.capacity ReplayBuffer.batch_size
+    | each is a separate parameter |
+batch_size mini_batch_size minibatch_size train_batch_size train_batch_size_per_learner
+    | ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size | the second is for agents with memory |
+net_arch hidden_sizes hidden_units dqn_layers policy_layers num_cells fcnet_hiddens | ActorCritic.hidden_dims
+policy_kwargs | ActorCritic.hidden_dims ActorCritic.num_critics | each is a separate parameter
+n_critics num_qvalue_nets | ActorCritic.num_critics
+twin_q | ActorCritic.num_critics | twin_q = True is num_critics = 2
+use_layer_norm critic_ln | ActorCritic.layer_norm
+lstm_hidden_size rnn_hidden_size lstm_cell_size | Recurrent.hidden_dim
+n_lstm_layers rnn_num_layers | Recurrent.num_layers
+seq_model | Recurrent.cell
+use_lstm | Recurrent.cell | the algorithm's name says whether there is a memory: rsac has one
+    | offpcc.RSAC has a memory, offpcc.SAC has none
+lstm_use_prev_action | Recurrent.use_previous_action
+lstm_use_prev_reward | Recurrent.use_previous_reward
+action_embedding_size | Recurrent.use_previous_action | True or False; there is no embedding
+reward_embedding_size | Recurrent.use_previous_reward | True or False; there is no embedding
+observ_embedding_size | Recurrent.feature_extractor | an encoder class of yours; by default, none
+sequence_length slice_len replay_sequence_length | RecurrentReplayBuffer.segment_len
+sampled_seq_len | RecurrentReplayBuffer.segment_len | None, not -1, for whole episodes
+max_seq_len | RecurrentReplayBuffer.segment_len | without the steps of burn_in
+num_slices | RecurrentReplayBuffer.batch_size
+burn_in_len burnin_len replay_burn_in | RecurrentReplayBuffer.burn_in
+actor_encoder_factory critic_encoder_factory encoder_factory | ActorCritic.hidden_dims ActorCritic.encoder
+compile_graph | ActorCritic.compile ActorCritic.cuda_graphs | on a GPU, CUDA graphs are the default
+cudagraphs cudagraph use_cuda_graph | ActorCritic.cuda_graphs
+# targets
+tau | ActorCritic.polyak | polyak = 1 - tau: tau = 0.005 is polyak = 0.995
+IQL.tau | ActorCritic.polyak IQL.expectile | tau of targets is 1 - polyak; the paper's is expectile
+target_theta | ActorCritic.polyak | polyak = 1 - target_theta
+discount discount_factor | ActorCritic.gamma
+n_steps | ActorCritic.n_step | for the length of training: train.num_epochs and train.num_steps_per_epoch
+target_network_frequency target_update_freq target_update_period target_network_update_freq
+    value_network_update_interval
+    | ActorCritic.target_update_interval | it counts updates; polyak = 0 copies the networks
+max_gradient_norm clip_grad_norm grad_clip | ActorCritic.max_grad_norm
+adam_epsilon optimizer_eps | ActorCritic.adam_eps
+# temperature
+ent_coef | SAC.alpha SAC.autotune | ent_coef = "auto" is autotune = True; a fixed one is autotune = False
+initial_temperature alpha_init entropy_alpha | SAC.alpha
+use_automatic_entropy_tuning auto_alpha automatic_entropy_tuning | SAC.autotune
+fixed_alpha | SAC.autotune | fixed_alpha = True is autotune = False
+DiscreteSAC.target_entropy target_entropy_weight | DiscreteSAC.target_entropy_ratio | a share of log A
+# exploration
+action_noise exploration_noise expl_noise sigma_init | DeterministicPolicy.action_noise
+    | SAC and CQL sample from their policy instead
+policy_noise target_policy_noise target_smoothing_sigma | TD3.target_noise
+target_noise_clip target_smoothing_clip | TD3.noise_clip
+policy_freq policy_frequency update_actor_interval | TD3.policy_delay
+exploration_initial_eps start_e eps_train eps_init | ValueBased.initial_epsilon
+exploration_final_eps end_e eps_train_final epsilon_train eps_end | ValueBased.final_epsilon
+ValueBased.epsilon | ValueBased.initial_epsilon ValueBased.final_epsilon ValueBased.epsilon_steps
+exploration_fraction | ValueBased.epsilon_steps | a number of environment steps, not a share of training
+eps_test eps_inference epsilon_eval | ValueBased.test_epsilon
+estimation_step n_step_return_horizon update_horizon | ActorCritic.n_step
+R2D2.burn_in | RecurrentReplayBuffer.burn_in | it belongs to the buffer
+R2D2.eta | | it belongs to the buffer: PrioritizedRecurrentReplayBuffer.eta
+QRDQN.kappa | | Huber's threshold is 1
+DiscreteBC.beta | | d3rlpy's penalty of large logits has no counterpart
+is_double double_q double_dqn | DQN.double
+TQC.n_quantiles | TQC.num_quantiles
+SAC.n_quantiles | TQC.num_quantiles | TQC is SAC with quantiles
+n_quantiles | QRDQN.num_quantiles
+top_quantiles_to_drop_per_net | TQC.top_quantiles_to_drop
+use_sde optimize_memory_usage | | offpcc has no counterpart
+q_func_factory | | offpcc.QRDQN and offpcc.DiscreteCQL learn quantiles
+clip_reward reward_clip | ActorCritic.clip_rewards | it takes the sign of each reward
+clip_obs optimizer_class optimizer_kwargs optim_factory | | offpcc has no counterpart
+transition_picker transition_picker_factory | | ActorCritic.n_step and the frame stack of images do this
+features_extractor_class feature_extractor_class | ActorCritic.encoder
+    | an encoder class of yours; csac and the like have convolutions
+features_extractor_kwargs | ActorCritic.encoder | bind the arguments of your encoder, such as MyEncoder.width = 64
+    | functools.partial(MyEncoder, width=64)
+features_dim | Convolutional.feature_dim
+conv_filters | Convolutional.channels Convolutional.kernels Convolutional.strides
+share_features_extractor enable_critic_lstm shared_lstm separate |
+    | the algorithm's name says it: all networks of rsac_s share one memory, each of rsac has its own
+activation_fn activation_function activation_class fcnet_activation |
+    | MLPs have ReLU; an encoder or heads of your own may have another
+value_learning_rate | ActorCritic.lr | lr is for all networks; actor_lr and encoder_lr override it
+alpha_learning_rate | ActorCritic.lr | CQL's multiplier has this rate, too
+initial_alpha | SAC.alpha
+CQL.initial_alpha | | CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed
+prioritized_replay | build.buffer_class | PrioritizedReplayBuffer of offpcc.data
+eps_decay epsilon_decay exploration_steps epsilon_decay_period annealing_num_steps | ValueBased.epsilon_steps
+    | a number of environment steps
+action_scaler | | actions are always scaled to the bounds of the environment; recorded actions: dataset.action_range
+_init_setup_model monitor_wrapper create_eval_env | | offpcc needs no such setting
+# offline algorithms
+cql_alpha conservative_weight min_q_weight | CQL.conservative_weight
+with_q_entropy soft_q_backup | CQL.backup_entropy
+deterministic_backup | CQL.backup_entropy | deterministic_backup = True is backup_entropy = False
+bc_iters | CQL.bc_steps
+lagrange_thresh lagrangian_thresh alpha_threshold cql_lagrange with_lagrange lagrangian | CQL.lagrange_threshold
+    | None for a fixed weight
+cql_target_action_gap | CQL.lagrange_threshold | cql_alpha x cql_target_action_gap
+cql_n_actions CQL.num_actions num_random | CQL.num_samples
+n_action_samples | CQL.num_samples BCQ.num_samples
+cql_temp | CQL.temperature
+iql_tau | IQL.expectile
+weight_temp | IQL.beta
+max_weight | IQL.max_advantage_weight
+lam | BCQ.lmbda
+AWAC.lam AWAC.beta awac_lambda | AWAC.temperature
+MOPO.lam penalty_coef penalty_coefficient MOPO.penalty | Imagination.penalty
+rollout_length rollout_len horizon_length | Imagination.length
+real_ratio | Imagination.real_share
+DynamicsModel.n_models DynamicsModel.ensemble_size n_ensembles ensemble_size | DynamicsModel.num_members
+DynamicsModel.lr DynamicsModel.learning_rate dynamics_lr | ModelTraining.lr
+reward_fn reward_function termination_fn termination_function |
+    | write a wrapper that changes rewards or ends, and bind it to make.wrappers; a model learns them from the data
+CRR.beta | CRR.temperature
+exp_adv_max | AWAC.max_advantage_weight IQL.max_advantage_weight
+action_flexibility | BCQ.phi
+unlikely_action_threshold DiscreteBCQ.action_flexibility | DiscreteBCQ.threshold
+imitation_logits_penalty DiscreteBCQ.beta | DiscreteBCQ.logits_weight
+DiscreteCQL.alpha | DiscreteCQL.conservative_weight
+policy_improvement_mode | DiscreteCRR.weight_type
+ratio_upper_bound | DiscreteCRR.max_advantage_weight
+DiscreteCRR.beta | DiscreteCRR.temperature
+TD3BC.alpha | TD3BC.bc_alpha
+ReBRAC.actor_beta | ReBRAC.actor_bc_coef
+ReBRAC.critic_beta | ReBRAC.critic_bc_coef
+actor_ln | ActorCritic.actor_layer_norm
+num_min_qs sub_sample_len | ActorCritic.target_subset
+dropout_rate | ActorCritic.dropout ActorCritic.actor_dropout | the second is the actor's
+frac | dataset.best_fraction
+normalize scaler observation_scaler norm_obs observation_filter | ActorCritic.normalize_observations
+normalize_reward reward_scaler norm_reward | dataset.return_range ActorCritic.reward_scale
+    | the first is for recorded data
+# the run
+total_timesteps n_timesteps max_timesteps num_timesteps total_steps timesteps total_frames num_iters
+    | train.num_epochs train.num_steps_per_epoch | the product of the two is the number of environment steps
+n_epochs | train.num_epochs
+train.n_steps | train.num_epochs train.num_steps_per_epoch | the product of the two is the number of steps of the loop
+n_steps_per_epoch | train.num_steps_per_epoch
+learning_starts start_steps min_replay_history init_random_frames num_steps_sampled_before_learning_starts
+    | train.update_after
+num_init_rollouts_pool | train.update_after | a number of environment steps, not of episodes
+num_updates_per_iter | train.updates_per_step | updates per environment step
+training_intensity | train.updates_per_step | updates_per_step = training_intensity / train_batch_size
+train_freq train_frequency update_period | train.update_every
+    | updates_per_step counts updates per environment step, not per round
+gradient_steps | train.updates_per_step | updates_per_step = gradient_steps / train_freq
+utd_ratio | train.updates_per_step
+n_eval_episodes eval_episodes n_episodes n_evaluator_episode num_eval_tasks evaluation_duration
+    | train.num_test_episodes_per_epoch
+eval_freq evaluation_interval | train.num_steps_per_epoch | there is a test after each epoch
+eval_env evaluators scorers | train.num_test_episodes_per_epoch
+    | there is a test after each epoch, in an environment of its own
+n_envs collector_env_num num_envs_per_env_runner | environments.num_envs
+num_env_runners | environments.num_envs environments.worker_processes | True: a process for each
+num_learners | | offpcc has one learner
+stop_value | train.stop_return
+save_freq checkpoint_freq | Checkpoints.every_steps
+save_interval | Checkpoints.every
+IQL.temperature | IQL.beta | beta multiplies the advantage in the weights of the actor
+max_episode_steps | make.kwargs | as in make.kwargs = {"max_episode_steps": 200} | as in {"max_episode_steps": 200}
+env_kwargs | make.kwargs
+env_wrapper | make.wrappers
+n_frames frame_stack | Concatenate.num | with make.wrappers = [@Concatenate]; or choose a memory, such as rsac
+    | with make={"wrappers": [offpcc.envs.wrappers.Concatenate]}; or choose a memory, such as offpcc.RSAC
+callback | build.callbacks
+logger_adapter | build.loggers
+verbose progress_bar show_progress log_interval stats_window_size | | progress is always shown, with one line per epoch
+    | train always shows progress; train(logger=offpcc.training.loggers.Loggers([])) shows none
+tensorboard_log tb_log_name experiment_name run_name with_timestamp |
+    | a run's folder, below --results, holds its table, curve and TensorBoard files
+    | offpcc.fit trains in a folder, with table, curve and TensorBoard files; train writes no files
+oracle | | take sac and a task that hides nothing; for critics that see the state: make.state
+reset_num_timesteps | | a new run id starts anew, and --resume continues
+    | train continues, and num_epochs counts from the start; a new learner starts anew
+use_gpu gpu cuda num_gpus num_gpus_per_learner | | the device is --device cuda | in offpcc that is device="cuda"
+dataset | | the dataset is --dataset | the data is given where the learner is built, as in offpcc.IQL(env, dataset=data)
+policy | | the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory
+seed random_seed | | the run id is the seed: --run_id on the command line, seed=... in Python
+    | in offpcc that is seed of offpcc.SAC
+Agent.act.state Agent.act.states Agent.act.hidden_state Agent.act.lstm_states Agent.act.memory |
+    | the agent keeps its hidden state itself; call agent.reset() when an episode begins
+"""
 
-# Names in other libraries; our bindings; note; note for Python. A name with a class, such as TD3BC.alpha, is for
-# this class and its children.
-_NAMES: tuple[tuple[str, ...], ...] = (
-    # learning rates
-    ("learning_rate", "ActorCritic.lr"),
-    ("actor_learning_rate policy_lr learning_rate_policy", "ActorCritic.actor_lr"),
-    (
-        "critic_learning_rate critic_lr q_lr qf_lr learning_rate_q",
-        "ActorCritic.lr",
-        "lr is for all networks; actor_lr and encoder_lr override it",
-    ),
-    ("temp_learning_rate learning_rate_alpha", "SAC.alpha_lr"),
-    ("lr_schedule", "ActorCritic.lr", "a schedule is @LinearDecay() or @CosineDecay()"),
-    # sizes
-    (
-        "buffer_size replay_buffer_size memory_size",
-        "ReplayBuffer.capacity RecurrentReplayBuffer.capacity",
-        "the second is for agents with memory, and counts episodes, not steps",
-        "for agents with memory, it counts episodes, not steps",
-    ),
-    ("replay_buffer_class", "build.buffer_class"),
-    (
-        "replay_buffer_kwargs replay_buffer_config",
-        "ReplayBuffer.capacity ReplayBuffer.batch_size",
-        "each is a separate parameter",
-        "",
-    ),
-    (
-        "batch_size mini_batch_size minibatch_size train_batch_size train_batch_size_per_learner",
-        "ReplayBuffer.batch_size RecurrentReplayBuffer.batch_size",
-        "the second is for agents with memory",
-        "",
-    ),
-    ("net_arch hidden_sizes hidden_units dqn_layers policy_layers num_cells fcnet_hiddens", "ActorCritic.hidden_dims"),
-    ("policy_kwargs", "ActorCritic.hidden_dims ActorCritic.num_critics", "each is a separate parameter"),
-    ("n_critics num_qvalue_nets", "ActorCritic.num_critics"),
-    ("twin_q", "ActorCritic.num_critics", "twin_q = True is num_critics = 2"),
-    ("use_layer_norm critic_ln", "ActorCritic.layer_norm"),
-    ("lstm_hidden_size rnn_hidden_size lstm_cell_size", "Recurrent.hidden_dim"),
-    ("n_lstm_layers rnn_num_layers", "Recurrent.num_layers"),
-    ("seq_model", "Recurrent.cell"),
-    (
-        "use_lstm",
-        "Recurrent.cell",
-        "the algorithm's name says whether there is a memory: rsac has one",
-        "offpcc.RSAC has a memory, offpcc.SAC has none",
-    ),
-    ("lstm_use_prev_action", "Recurrent.use_previous_action"),
-    ("lstm_use_prev_reward", "Recurrent.use_previous_reward"),
-    ("action_embedding_size", "Recurrent.use_previous_action", "True or False; there is no embedding"),
-    ("reward_embedding_size", "Recurrent.use_previous_reward", "True or False; there is no embedding"),
-    ("observ_embedding_size", "Recurrent.feature_extractor", "an encoder class of yours; by default, none"),
-    ("sequence_length slice_len replay_sequence_length", "RecurrentReplayBuffer.segment_len"),
-    ("sampled_seq_len", "RecurrentReplayBuffer.segment_len", "None, not -1, for whole episodes"),
-    ("max_seq_len", "RecurrentReplayBuffer.segment_len", "without the steps of burn_in"),
-    ("num_slices", "RecurrentReplayBuffer.batch_size"),
-    ("burn_in_len burnin_len replay_burn_in", "RecurrentReplayBuffer.burn_in"),
-    ("actor_encoder_factory critic_encoder_factory encoder_factory", "ActorCritic.hidden_dims ActorCritic.encoder"),
-    ("compile_graph", "ActorCritic.compile ActorCritic.cuda_graphs", "on a GPU, CUDA graphs are the default"),
-    ("cudagraphs cudagraph use_cuda_graph", "ActorCritic.cuda_graphs"),
-    # targets
-    ("tau", "ActorCritic.polyak", "polyak = 1 - tau: tau = 0.005 is polyak = 0.995"),
-    ("IQL.tau", "ActorCritic.polyak IQL.expectile", "tau of targets is 1 - polyak; the paper's is expectile"),
-    ("target_theta", "ActorCritic.polyak", "polyak = 1 - target_theta"),
-    ("discount discount_factor", "ActorCritic.gamma"),
-    ("n_steps", "ActorCritic.n_step", "for the length of training: train.num_epochs and train.num_steps_per_epoch"),
-    (
-        "target_network_frequency target_update_freq target_update_period target_network_update_freq "
-        "value_network_update_interval",
-        "ActorCritic.target_update_interval",
-        "it counts updates; polyak = 0 copies the networks",
-    ),
-    ("max_gradient_norm clip_grad_norm grad_clip", "ActorCritic.max_grad_norm"),
-    ("adam_epsilon optimizer_eps", "ActorCritic.adam_eps"),
-    # temperature
-    ("ent_coef", "SAC.alpha SAC.autotune", 'ent_coef = "auto" is autotune = True; a fixed one is autotune = False'),
-    ("initial_temperature alpha_init entropy_alpha", "SAC.alpha"),
-    ("use_automatic_entropy_tuning auto_alpha automatic_entropy_tuning", "SAC.autotune"),
-    ("fixed_alpha", "SAC.autotune", "fixed_alpha = True is autotune = False"),
-    ("DiscreteSAC.target_entropy target_entropy_weight", "DiscreteSAC.target_entropy_ratio", "a share of log A"),
-    # exploration
-    (
-        "action_noise exploration_noise expl_noise sigma_init",
-        "DeterministicPolicy.action_noise",
-        "SAC and CQL sample from their policy instead",
-    ),
-    ("policy_noise target_policy_noise target_smoothing_sigma", "TD3.target_noise"),
-    ("target_noise_clip target_smoothing_clip", "TD3.noise_clip"),
-    ("policy_freq policy_frequency update_actor_interval", "TD3.policy_delay"),
-    ("exploration_initial_eps start_e eps_train eps_init", "ValueBased.initial_epsilon"),
-    ("exploration_final_eps end_e eps_train_final epsilon_train eps_end", "ValueBased.final_epsilon"),
-    ("ValueBased.epsilon", "ValueBased.initial_epsilon ValueBased.final_epsilon ValueBased.epsilon_steps"),
-    ("exploration_fraction", "ValueBased.epsilon_steps", "a number of environment steps, not a share of training"),
-    ("eps_test eps_inference epsilon_eval", "ValueBased.test_epsilon"),
-    ("estimation_step n_step_return_horizon update_horizon", "ActorCritic.n_step"),
-    ("R2D2.burn_in", "RecurrentReplayBuffer.burn_in", "it belongs to the buffer"),
-    ("R2D2.eta", "", "it belongs to the buffer: PrioritizedRecurrentReplayBuffer.eta"),
-    ("QRDQN.kappa", "", "Huber's threshold is 1"),
-    ("DiscreteBC.beta", "", "d3rlpy's penalty of large logits has no counterpart"),
-    ("is_double double_q double_dqn", "DQN.double"),
-    ("TQC.n_quantiles", "TQC.num_quantiles"),
-    ("SAC.n_quantiles", "TQC.num_quantiles", "TQC is SAC with quantiles"),
-    ("n_quantiles", "QRDQN.num_quantiles"),
-    ("top_quantiles_to_drop_per_net", "TQC.top_quantiles_to_drop"),
-    ("use_sde optimize_memory_usage", "", "offpcc has no counterpart"),
-    ("q_func_factory", "", "offpcc.QRDQN and offpcc.DiscreteCQL learn quantiles"),
-    ("clip_reward reward_clip", "ActorCritic.clip_rewards", "it takes the sign of each reward"),
-    ("clip_obs optimizer_class optimizer_kwargs optim_factory", "", "offpcc has no counterpart"),
-    ("transition_picker transition_picker_factory", "", "ActorCritic.n_step and the frame stack of images do this"),
-    (
-        "features_extractor_class feature_extractor_class",
-        "ActorCritic.encoder",
-        "an encoder class of yours; csac and the like have convolutions",
-    ),
-    (
-        "features_extractor_kwargs",
-        "ActorCritic.encoder",
-        "bind the arguments of your encoder, such as MyEncoder.width = 64",
-        "functools.partial(MyEncoder, width=64)",
-    ),
-    ("features_dim", "Convolutional.feature_dim"),
-    ("conv_filters", "Convolutional.channels Convolutional.kernels Convolutional.strides"),
-    (
-        "share_features_extractor enable_critic_lstm shared_lstm separate",
-        "",
-        "the algorithm's name says it: all networks of rsac_s share one memory, each of rsac has its own",
-    ),
-    (
-        "activation_fn activation_function activation_class fcnet_activation",
-        "",
-        "MLPs have ReLU; an encoder or heads of your own may have another",
-    ),
-    ("value_learning_rate", "ActorCritic.lr", "lr is for all networks; actor_lr and encoder_lr override it"),
-    ("alpha_learning_rate", "ActorCritic.lr", "CQL's multiplier has this rate, too"),
-    ("initial_alpha", "SAC.alpha"),
-    (
-        "CQL.initial_alpha",
-        "",
-        "CQL's multiplier begins at 1; with lagrange_threshold = None, conservative_weight is fixed",
-    ),
-    ("prioritized_replay", "build.buffer_class", "PrioritizedReplayBuffer of offpcc.data"),
-    (
-        "eps_decay epsilon_decay exploration_steps epsilon_decay_period annealing_num_steps",
-        "ValueBased.epsilon_steps",
-        "a number of environment steps",
-    ),
-    (
-        "action_scaler",
-        "",
-        "actions are always scaled to the bounds of the environment; recorded actions: dataset.action_range",
-    ),
-    ("_init_setup_model monitor_wrapper create_eval_env", "", "offpcc needs no such setting"),
-    # offline algorithms
-    ("cql_alpha conservative_weight min_q_weight", "CQL.conservative_weight"),
-    ("with_q_entropy soft_q_backup", "CQL.backup_entropy"),
-    ("deterministic_backup", "CQL.backup_entropy", "deterministic_backup = True is backup_entropy = False"),
-    ("bc_iters", "CQL.bc_steps"),
-    (
-        "lagrange_thresh lagrangian_thresh alpha_threshold cql_lagrange with_lagrange lagrangian",
-        "CQL.lagrange_threshold",
-        "None for a fixed weight",
-    ),
-    ("cql_target_action_gap", "CQL.lagrange_threshold", "cql_alpha x cql_target_action_gap"),
-    ("cql_n_actions CQL.num_actions num_random", "CQL.num_samples"),
-    ("n_action_samples", "CQL.num_samples BCQ.num_samples"),
-    ("cql_temp", "CQL.temperature"),
-    ("iql_tau", "IQL.expectile"),
-    ("weight_temp", "IQL.beta"),
-    ("max_weight", "IQL.max_advantage_weight"),
-    ("lam", "BCQ.lmbda"),
-    ("AWAC.lam AWAC.beta awac_lambda", "AWAC.temperature"),
-    ("MOPO.lam penalty_coef penalty_coefficient MOPO.penalty", "Imagination.penalty"),
-    ("rollout_length rollout_len horizon_length", "Imagination.length"),
-    ("real_ratio", "Imagination.real_share"),
-    ("DynamicsModel.n_models DynamicsModel.ensemble_size n_ensembles ensemble_size", "DynamicsModel.num_members"),
-    ("DynamicsModel.lr DynamicsModel.learning_rate dynamics_lr", "ModelTraining.lr"),
-    (
-        "reward_fn reward_function termination_fn termination_function",
-        "",
-        "write a wrapper that changes rewards or ends, and bind it to make.wrappers; a model learns them from the data",
-    ),
-    ("CRR.beta", "CRR.temperature"),
-    ("exp_adv_max", "AWAC.max_advantage_weight IQL.max_advantage_weight"),
-    ("action_flexibility", "BCQ.phi"),
-    ("unlikely_action_threshold DiscreteBCQ.action_flexibility", "DiscreteBCQ.threshold"),
-    ("imitation_logits_penalty DiscreteBCQ.beta", "DiscreteBCQ.logits_weight"),
-    ("DiscreteCQL.alpha", "DiscreteCQL.conservative_weight"),
-    ("policy_improvement_mode", "DiscreteCRR.weight_type"),
-    ("ratio_upper_bound", "DiscreteCRR.max_advantage_weight"),
-    ("DiscreteCRR.beta", "DiscreteCRR.temperature"),
-    ("TD3BC.alpha", "TD3BC.bc_alpha"),
-    ("ReBRAC.actor_beta", "ReBRAC.actor_bc_coef"),
-    ("ReBRAC.critic_beta", "ReBRAC.critic_bc_coef"),
-    ("actor_ln", "ActorCritic.actor_layer_norm"),
-    ("num_min_qs sub_sample_len", "ActorCritic.target_subset"),
-    ("dropout_rate", "ActorCritic.dropout ActorCritic.actor_dropout", "the second is the actor's"),
-    ("frac", "dataset.best_fraction"),
-    ("normalize scaler observation_scaler norm_obs observation_filter", "ActorCritic.normalize_observations"),
-    (
-        "normalize_reward reward_scaler norm_reward",
-        "dataset.return_range ActorCritic.reward_scale",
-        "the first is for recorded data",
-    ),
-    # the run
-    (
-        "total_timesteps n_timesteps max_timesteps num_timesteps total_steps timesteps total_frames num_iters",
-        "train.num_epochs train.num_steps_per_epoch",
-        "the product of the two is the number of environment steps",
-    ),
-    ("n_epochs", "train.num_epochs"),
-    (
-        "train.n_steps",
-        "train.num_epochs train.num_steps_per_epoch",
-        "the product of the two is the number of steps of the loop",
-    ),
-    ("n_steps_per_epoch", "train.num_steps_per_epoch"),
-    (
-        "learning_starts start_steps min_replay_history init_random_frames num_steps_sampled_before_learning_starts",
-        "train.update_after",
-    ),
-    ("num_init_rollouts_pool", "train.update_after", "a number of environment steps, not of episodes"),
-    ("num_updates_per_iter", "train.updates_per_step", "updates per environment step"),
-    ("training_intensity", "train.updates_per_step", "updates_per_step = training_intensity / train_batch_size"),
-    (
-        "train_freq train_frequency update_period",
-        "train.update_every",
-        "updates_per_step counts updates per environment step, not per round",
-    ),
-    ("gradient_steps", "train.updates_per_step", "updates_per_step = gradient_steps / train_freq"),
-    ("utd_ratio", "train.updates_per_step"),
-    (
-        "n_eval_episodes eval_episodes n_episodes n_evaluator_episode num_eval_tasks evaluation_duration",
-        "train.num_test_episodes_per_epoch",
-    ),
-    ("eval_freq evaluation_interval", "train.num_steps_per_epoch", "there is a test after each epoch"),
-    (
-        "eval_env evaluators scorers",
-        "train.num_test_episodes_per_epoch",
-        "there is a test after each epoch, in an environment of its own",
-    ),
-    ("n_envs collector_env_num num_envs_per_env_runner", "environments.num_envs"),
-    ("num_env_runners", "environments.num_envs environments.worker_processes", "True: a process for each"),
-    ("num_learners", "", "offpcc has one learner"),
-    ("stop_value", "train.stop_return"),
-    ("save_freq checkpoint_freq", "Checkpoints.every_steps"),
-    ("save_interval", "Checkpoints.every"),
-    ("IQL.temperature", "IQL.beta", "beta multiplies the advantage in the weights of the actor"),
-    (
-        "max_episode_steps",
-        "make.kwargs",
-        'as in make.kwargs = {"max_episode_steps": 200}',
-        'as in {"max_episode_steps": 200}',
-    ),
-    ("env_kwargs", "make.kwargs"),
-    ("env_wrapper", "make.wrappers"),
-    (
-        "n_frames frame_stack",
-        "Concatenate.num",
-        "with make.wrappers = [@Concatenate]; or choose a memory, such as rsac",
-        'with make={"wrappers": [offpcc.envs.wrappers.Concatenate]}; or choose a memory, such as offpcc.RSAC',
-    ),
-    ("callback", "build.callbacks"),
-    ("logger_adapter", "build.loggers"),
-    (
-        "verbose progress_bar show_progress log_interval stats_window_size",
-        "",
-        "progress is always shown, with one line per epoch",
-        "train always shows progress; train(logger=offpcc.training.loggers.Loggers([])) shows none",
-    ),
-    (
-        "tensorboard_log tb_log_name experiment_name run_name with_timestamp",
-        "",
-        "a run's folder, below --results, holds its table, curve and TensorBoard files",
-        "offpcc.fit trains in a folder, with table, curve and TensorBoard files; train writes no files",
-    ),
-    ("oracle", "", "take sac and a task that hides nothing; for critics that see the state: make.state"),
-    (
-        "reset_num_timesteps",
-        "",
-        "a new run id starts anew, and --resume continues",
-        "train continues, and num_epochs counts from the start; a new learner starts anew",
-    ),
-    (
-        "use_gpu gpu cuda num_gpus num_gpus_per_learner",
-        "",
-        "the device is --device cuda",
-        'in offpcc that is device="cuda"',
-    ),
-    ("dataset", "", "the dataset is --dataset", DATA),
-    ("policy", "", "the algorithm's name says what its networks read: sac vectors, csac images, rsac a memory"),
-    (
-        "seed random_seed",
-        "",
-        "the run id is the seed: --run_id on the command line, seed=... in Python",
-        "in offpcc that is seed of offpcc.SAC",
-    ),
-    (
-        "Agent.act.state Agent.act.states Agent.act.hidden_state Agent.act.lstm_states Agent.act.memory",
-        "",
-        "the agent keeps its hidden state itself; call agent.reset() when an episode begins",
-    ),
-)
-SYNONYMS = {
-    name: Synonym(tuple(bindings.split()), *notes) for names, bindings, *notes in _NAMES for name in names.split()
-}
+
+def _read_table() -> Iterator[tuple[str, Synonym]]:
+    """Yield each name of `_TABLE` with our counterpart."""
+    for row in re.sub(r"\n +", " ", _TABLE).splitlines():
+        if row and not row.startswith("#"):
+            names, bindings, *notes = (column.strip() for column in row.split("|"))
+            yield from ((name, Synonym(tuple(bindings.split()), *notes)) for name in names.split())
+
+
+SYNONYMS = dict(_read_table())
+DATA = SYNONYMS["dataset"].python
 
 # Our options, and those of other command lines.
 _OPTIONS = {
