@@ -650,7 +650,7 @@ class Construction:
         check_own_encoders(self.shared_encoder, self.actor_encoder, shape, self._observed_dtype())
         if not self.is_discrete:
             cls = type(self)
-            own_heads: dict[str, tuple[nn.Module | None, int]] = {}
+            own_heads: dict[str, tuple[nn.Module, int]] = {}
             if is_own(cls, "build_actor") and getattr(self, "acts_by_actor", True) and not is_own(cls, "act"):
                 own_heads["actor"] = self.actor, actor_dim
             if self.has_critics and is_own(cls, "build_critics") and not is_own(cls, *UPDATING):

@@ -1,7 +1,8 @@
 """`check_encoder` and `check_cell`: check that your own encoder or cell follows the conventions of this library."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from gymnasium import spaces
@@ -12,7 +13,7 @@ from offpcc.config.validation import format_value
 from offpcc.core import State
 from offpcc.networks.encoders import Encoder, EncoderBuilder, Inputs, InputShape, check_dim, rebuilds
 from offpcc.networks.numpy_inference import mirror_of
-from offpcc.networks.states import keep_rows, map_state
+from offpcc.networks.states import keep_rows, map_state, tensors_of
 from offpcc.utils.errors import UserError, format_error
 from offpcc.utils.rng import same_global_generators
 from offpcc.utils.spaces import PackedDict, channels_first_shape
@@ -60,12 +61,8 @@ def check_encoder(
     if isinstance(build, type) and not issubclass(build, Encoder):
         raise _no_encoder(build)
     shape = InputShape(observation, action_dim)
-    try:
+    with _explaining("the encoder cannot be built", UserError):
         encoder = build(shape)
-    except UserError:
-        raise
-    except Exception as error:  # of the user's code
-        raise UserError(f"the encoder cannot be built: {format_error(error)}; correct it") from error
     if not isinstance(encoder, Encoder):
         raise _no_encoder(type(encoder))
     check_dim(encoder)
@@ -75,6 +72,17 @@ def check_encoder(
         if not encoder.memoryless:
             _try(encoder, _random(shape, MANY_STEPS))
         _try_again(encoder, shape)
+
+
+@contextmanager
+def _explaining(fault: str, *but: type[Exception]) -> Iterator[None]:
+    """Turn an error of the user's code into a `UserError` that begins with `fault`; those of `but` stay as they are."""
+    try:
+        yield
+    except but:
+        raise
+    except Exception as error:
+        raise UserError(f"{fault}: {format_error(error)}; correct it") from error
 
 
 def _no_encoder(cls: type) -> UserError:
@@ -109,7 +117,7 @@ def check_own_encoders(shared: Encoder, own: Encoder, shape: InputShape, dtype: 
 
 def check_own_heads(
     owner: str,
-    heads: Mapping[str, tuple[nn.Module | None, int]],
+    heads: Mapping[str, tuple[nn.Module, int]],
     action_dim: int,
     num_critics: int,
     num_quantiles: int | None = None,
@@ -122,8 +130,6 @@ def check_own_heads(
     some algorithms ask critics for.
     """
     for name, (head, dim) in heads.items():
-        if head is None:
-            continue
         is_own = not type(head).__module__.startswith("offpcc.")
         given = (1, 2, 2, dim), (2, 2, action_dim)
         if name == "actor" and is_own:
@@ -159,14 +165,9 @@ def _check_head(
     given = [torch.zeros(*of_summary, device=device)]
     given.append(None if of_action is None else torch.zeros(*of_action, device=device))  # type: ignore[arg-type]
     shapes = ", ".join("None" if one is None else str(tuple(one.shape)) for one in given)
-    with torch.no_grad(), same_global_generators():
-        try:
-            result = getattr(head, call)(*given)
-        except Exception as error:  # of the user's code
-            raise UserError(
-                f"{name}.{call} of {owner}.{method} failed for inputs of the shapes {shapes}: {format_error(error)}; "
-                f"correct it"
-            ) from error
+    fault = f"{name}.{call} of {owner}.{method} failed for inputs of the shapes {shapes}"
+    with torch.no_grad(), same_global_generators(), _explaining(fault):
+        result = getattr(head, call)(*given)
     found = tuple(result.shape) if isinstance(result, Tensor) else None
     if found != wanted:
         told = f"shape {found}" if found is not None else f"type {type(result).__name__}"
@@ -190,14 +191,9 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
     name = type(cell).__name__
     x = torch.randn(ROWS, STEPS, num_in, generator=torch.Generator().manual_seed(0))
     cell.eval()
-    with torch.no_grad(), torch.random.fork_rng([]):
-        try:
-            result, again, others = (cell(read, None) for read in (x, x, torch.cat([x[:1], -x[1:]])))
-        except Exception as error:  # of the user's code
-            raise UserError(
-                f"{name}.forward(x, None) failed for x of the shape (batch, steps, numbers) = {tuple(x.shape)}: "
-                f"{format_error(error)}; correct it"
-            ) from error
+    fault = f"{name}.forward(x, None) failed for x of the shape (batch, steps, numbers) = {tuple(x.shape)}"
+    with torch.no_grad(), torch.random.fork_rng([]), _explaining(fault):
+        result, again, others = (cell(read, None) for read in (x, x, torch.cat([x[:1], -x[1:]])))
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor):
         raise UserError(f"{name}.forward has to return summaries and a state; correct it")
     h, state = result
@@ -215,9 +211,8 @@ def check_cell(cell: nn.Module, num_in: int, dim: int) -> None:
 
 
 def _check_state(name: str, state: State, rows: int) -> None:
-    found: list[Tensor] = []
     try:
-        map_state(found.append, state)
+        found = tensors_of(state)
         keep_rows(state, torch.ones(rows, device=found[0].device if found else None))
     except UserError as error:
         raise UserError(f"{name}: {error.message}") from error
@@ -243,15 +238,9 @@ def _run(encoder: Encoder, inputs: Inputs, output_shape: tuple[int, ...]) -> tup
     name, seen = _name(encoder), tuple(inputs.observation.shape)
     if type(encoder).forward is Encoder.forward:
         raise UserError(f"{name} has no forward(inputs, state); write it")
-    try:
+    fault = f"{name}.forward(inputs, None) failed for inputs.observation of the shape (batch, steps, ...) = {seen}"
+    with _explaining(fault, UserError):
         result = encoder(inputs, None)
-    except UserError:
-        raise
-    except Exception as error:  # of the user's code
-        raise UserError(
-            f"{name}.forward(inputs, None) failed for inputs.observation of the shape (batch, steps, ...) = {seen}: "
-            f"{format_error(error)}; correct it"
-        ) from error
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Tensor):
         raise UserError(f"{name}.forward has to return summaries and a state, which is None without memory; correct it")
     h, last = result

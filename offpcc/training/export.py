@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from offpcc.algorithms.agent import Agent
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.config.validation import format_value
-from offpcc.core import Memory, State
+from offpcc.core import Memory
 from offpcc.envs.wrapper_chain import describe_wrapper, is_observation_wrapper, levels, name_of
 from offpcc.envs.wrappers import PackedObservation, PackedStateObservation, StateObservation, WithoutState, bounds_of
 from offpcc.networks import Inputs
-from offpcc.networks.states import map_state
+from offpcc.networks.states import map_state, tensors_of
 from offpcc.training.evaluation import check_spaces_fit
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import torch_settings
@@ -135,7 +135,7 @@ class ActorStep(nn.Module):
         meaning = "part of the memory; zeros at the first step of an episode, then what the last step returned"
         memory = [
             Port(f"memory_{number}", tuple(part.shape[1:]), str(part.dtype).removeprefix("torch."), meaning)
-            for number, part in enumerate(_leaves(self._memory))
+            for number, part in enumerate(tensors_of(self._memory))
         ]
         kind = "one-hot" if algorithm.is_discrete else "in [-1, 1]"
         meaning = f"last action, {kind}; zeros at the first step of an episode, then what the last step returned"
@@ -179,7 +179,7 @@ class ActorStep(nn.Module):
             stretched = self.centre + unit.reshape(rows, *self.action.shape) * self.radius
             action = torch.minimum(torch.maximum(stretched, self.low), self.high)
         after = [unit] if any(port.name == PREVIOUS_ACTION for port in self.states) else []
-        return action, *after, *_leaves(memory)
+        return action, *after, *tensors_of(memory)
 
     def _observation(self, known: Mapping[str, Tensor]) -> Tensor:
         """Return the observation (N, ...) that the networks read."""
@@ -226,13 +226,6 @@ def _observation_ports(packed: PackedDict | None, shape: tuple[int, ...]) -> lis
         name = f"observation.{key.replace('/', '.')}"
         ports.append(Port(name, tuple(entry.shape or ()), dtype, f"entry {key!r} of the observation, {entry}"))
     return ports
-
-
-def _leaves(state: State) -> list[Tensor]:
-    """Return the tensors of a state, in order."""
-    found: list[Tensor] = []
-    map_state(found.append, state)
-    return found
 
 
 # Writing ------------------------------------------------------------------------------------------------------------

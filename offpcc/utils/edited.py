@@ -48,7 +48,7 @@ DIGESTS: dict[str, str] = {
     "algorithms.base": "5670f4b695f58d59",
     "algorithms.bc": "af5da40623535f19",
     "algorithms.components": "d7763fa972b8c827",
-    "algorithms.construction": "00a6b8731f7ce418",
+    "algorithms.construction": "f03f8851bd74ba58",
     "algorithms.ddpg": "b1bd29e7461e37b1",
     "algorithms.discrete_bcq": "9eb569eb9568d172",
     "algorithms.iql": "b17fb2fd07d7e36f",
