@@ -1,6 +1,5 @@
 """`offpcc collect`: records episodes of an actor or of random actions as D4RL's HDF5, and optionally as Minari."""
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from offpcc.algorithms import ActorCritic, short_name
 from offpcc.algorithms.agent import load_actor
 from offpcc.algorithms.discrete import ValueBased
 from offpcc.cli.commands import add_simulator_version, check_own_bindings, find_actor, refuse_options
-from offpcc.cli.messages import program
+from offpcc.cli.messages import print_training
 from offpcc.config import loading
 from offpcc.config.gin_files import imports_of
 from offpcc.core import PackedDict, has_images
@@ -130,10 +129,8 @@ def record_dataset(
         algorithm, settings = advised(name, played_in, agent)
     in_minari = [f"Minari's {MINARI}{minari}{'' if is_new else ', which was there already'}"] if minari else []
     print(f"dataset {file}", *in_minari, sep="\n")
-    words = ["--env", name, "--algo", algorithm, "--dataset", str(file)]
-    words += [word for module in [*imports_of(config), *modules] for word in ("--import", module)]
-    words += ["--config", settings, *wrapped_as(facts["config"])]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
+    imported = [*imports_of(config), *modules]
+    print_training(name, algorithm, file, imported, "--config", settings, *wrapped_as(facts["config"]))
     return 0
 
 

@@ -1,9 +1,8 @@
 """`offpcc convert`: makes datasets of recorded Atari games."""
 
-import shlex
 from pathlib import Path
 
-from offpcc.cli.messages import program
+from offpcc.cli.messages import print_training
 from offpcc.data.convert import atari
 from offpcc.data.datasets.download import DownloadError, download_resumed
 from offpcc.training.loggers.console import download_bar, progress_bar
@@ -137,6 +136,4 @@ def _tell(found: atari.Converted, out: Path, task: str, is_shuffled: bool) -> No
     print(f"mean return {found.mean_return:.2f}" + ("" if clipped is None else f", {clipped:.2f} of clipped rewards"))
     print(f"dataset {out}, {out.stat().st_size:,} bytes")
     algorithm, config = ("cdcql", "atari_dcql") if is_shuffled else ("crdcql", "atari_data_memory")
-    words = ["--env", f"ALE/{task}-v5", "--algo", algorithm, "--dataset", str(out)]
-    words += ["--config", f"discrete/{config}.gin"]
-    print(f"to learn from it:\n  {shlex.join([*program(), *words])}")
+    print_training(f"ALE/{task}-v5", algorithm, out, (), "--config", f"discrete/{config}.gin")

@@ -2,7 +2,6 @@
 
 import json
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.dynamics import DynamicsModel
 from offpcc.cli import collect
 from offpcc.cli.commands import check_own_bindings
-from offpcc.cli.messages import program
+from offpcc.cli.messages import print_training
 from offpcc.config.gin_files import imports_of
 from offpcc.data.checks.env_fit import match_states_and_wrappers
 from offpcc.data.datasets.columns import Array
@@ -105,13 +104,11 @@ def imagine(
     print_endings(imagination, episodes, steps)
     print(f"dataset {out}")
     algorithm = "iql" if agent is None or agent.memoryless else "riql"
-    words = [*(["--env", played_in] if played_in else []), "--algo", algorithm, "--dataset", str(out)]
-    words += [word for module in [*imports_of(config), *modules] for word in ("--import", module)]
-    note = ""
+    imported, note = [*imports_of(config), *modules], ""
     if played_in and ":" not in played_in and package_of(played_in) is None and played_in not in gymnasium.registry:
-        words, note = [*words, "--import", "MODULE"], f" (MODULE registers {played_in})"
-    words += ["--config", "configs/offline_quickstart.gin", *collect.wrapped_as(made)]
-    print(f"to learn from it{note}:\n  {shlex.join([*program(), *words])}")
+        imported, note = [*imported, "MODULE"], f" (MODULE registers {played_in})"
+    settings = ("--config", "configs/offline_quickstart.gin", *collect.wrapped_as(made))
+    print_training(played_in, algorithm, out, imported, *settings, note=note)
     return 0
 
 

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ def command(
         "dataset_steps": options.dataset_steps,
         "algo": options.algo,
     }
-    words = [*program(), *_options(named), *(word for module in options.modules for word in ("--import", module))]
+    words = [*program(), *_options(named), *_imports(options.modules)]
     if is_shown:
         return shlex.join([*words, *_options({"results": options.results}), "--run_id", *map(str, run_ids), *extra])
     if not by_own_config and (options.config or "--resume" not in extra):
@@ -280,6 +280,10 @@ def _options(given: Mapping[str, Any]) -> list[str]:
     return [word for name, value in given.items() if value for word in (f"--{name}", str(value))]
 
 
+def _imports(modules: Iterable[str]) -> list[str]:
+    return [word for module in modules for word in ("--import", module)]
+
+
 def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:
     """Return the command that resumes runs, and starts those that have not started yet.
 
@@ -292,6 +296,12 @@ def resume_command(options: TrainOptions, folders: Sequence[RunFolder]) -> str:
     if not options.config and len(started) < len(folders):
         options = replace(options, config=os.path.relpath(default_config(options)[0]))
     return command(options, folders[0], [folder.run_id for folder in folders], "--resume")
+
+
+def print_training(env: str | None, algo: str, file: Path, modules: Sequence[str], *more: str, note: str = "") -> None:
+    """Print a command that learns from a dataset; `more` are its other options."""
+    words = [*_options({"env": env, "algo": algo, "dataset": file}), *_imports(modules), *more]
+    print(f"to learn from it{note}:\n  {shlex.join([*program(), *words])}")
 
 
 def program() -> list[str]:
