@@ -46,9 +46,7 @@ def path(text: str, is_file: bool = False) -> Path:
         raise argparse.ArgumentTypeError(error.message) from error
 
 
-def file(text: str) -> Path:
-    """Convert the path of an output file; expand ~."""
-    return path(text, is_file=True)
+file = functools.partial(path, is_file=True)  # an output file
 
 
 def module(text: str) -> str:

@@ -22,6 +22,7 @@ from offpcc.cli.options import COMMANDS, OF_COMMAND, OPTIONS, TAKES
 from offpcc.config.synonyms import option_hint
 from offpcc.utils import signals
 from offpcc.utils.errors import UserError, command_line, drop_output, escape_unknown_letters, similar
+from offpcc.utils.version import __version__
 
 
 class Parser(argparse.ArgumentParser):
@@ -123,7 +124,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"`offpcc train --help` lists the options of training, `offpcc docs` the pages that explain them.\n\n"
         f"{listed}",
     )
-    whole.add_argument("--version", action="version", version=_version())
+    whole.add_argument("--version", action="version", version=f"offpcc {__version__}")
     commands = whole.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
     for name, (_, summary) in COMMANDS.items():
         layout: dict[str, Any] = {}
@@ -133,12 +134,6 @@ def parser() -> argparse.ArgumentParser:
         for option in TAKES[name].split():
             command.add_argument(option, **OPTIONS[option] | OF_COMMAND.get(f"{name} {option}", {}))
     return whole
-
-
-def _version() -> str:
-    from offpcc.utils.version import __version__
-
-    return f"offpcc {__version__}"
 
 
 def list_names() -> str:

@@ -7,7 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,13 +44,6 @@ _force_dispatch = _private(torch._C, "_ForceDispatchKeyGuard")
 _USUAL_DISPATCH = [_private(torch._C, f"_dispatch_tls_local_{name}_set")() for name in ("include", "exclude")]
 
 
-class ProgramPart(Protocol):
-    """An object that operations of a program use; see `add_part`."""
-
-    def free(self) -> None:
-        """Free the memory that the part needs during a run of its program; each run ends so."""
-
-
 _COMPILING = threading.Lock()  # the compiler has global state
 
 
@@ -72,8 +65,11 @@ def is_compiling() -> bool:
     return _tracing.is_on
 
 
-def add_part(part: ProgramPart) -> int:
-    """Add an object to the program that `compile_operations` records. Return its number for `part_of_program`."""
+def add_part(part: Any) -> int:
+    """Add an object to the program that `compile_operations` records. Return its number for `part_of_program`.
+
+    Each run of the program ends with a call of its method `free`.
+    """
     _tracing.parts.append(part)
     return len(_tracing.parts) - 1
 
@@ -125,7 +121,7 @@ def _compiled(function: Callable[[], Any]) -> Callable[[], Any]:
 
     # Inductor has no code for the norms of a list: it would warn, and compute them outside of its program.
     norms: Any = {torch.ops.aten._foreach_norm.Scalar: lambda given: [*map(torch.linalg.vector_norm, given)]}
-    parts: list[ProgramPart] = []
+    parts: list[Any] = []
     _tracing.is_on, _tracing.parts = True, parts
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
