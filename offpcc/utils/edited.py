@@ -58,7 +58,7 @@ DIGESTS: dict[str, str] = {
     "networks.actors": "0c7f7a76bf93c2f1",
     "networks.cells.base": "f3ba2bc1e747f721",
     "networks.cells.concat": "c124061cbeab6c3d",
-    "networks.cells.gru": "d34e80b45df3bd30",
+    "networks.cells.gru": "faa784ef38bf3709",
     "networks.cells.linear": "f57f6bdae0750828",
     "networks.cells.lru": "3b73e097a3d27483",
     "networks.cells.mingru": "0eb284a796d62d04",

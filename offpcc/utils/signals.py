@@ -145,14 +145,10 @@ def _handle(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if _received.count(signal.SIGINT) > 1:  # not for SIGTERM, which a shutdown may send several times
         if _second_ends:
-            _end_at_once(128 + signal.SIGINT)
+            for child in multiprocessing.active_children():
+                child.kill()
+            show_cursor()
+            os._exit(128 + signal.SIGINT)
         raise Interrupted(number, is_second=True)
     if len(_received) == 1 and not _depth:
         raise Interrupted(number)
-
-
-def _end_at_once(code: int) -> None:
-    for child in multiprocessing.active_children():
-        child.kill()
-    show_cursor()
-    os._exit(code)

@@ -7,7 +7,6 @@ need h_{t-1} is computed for all steps at once: the products with the inputs and
 of the gates and the gradients of the weights. Each step then needs one product with U and few operations on its result.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -92,9 +91,8 @@ class _Layer(Function):
         h[0] = h0
         before, *following = h.unbind(0)
         recurrent = u.t().contiguous()
-        for all_t, open_t, r_t, z_t, v_t, n_t, h_t in zip(
-            gates.unbind(0), gates[..., : 2 * size].unbind(0), *_steps(gates), n.unbind(0), following, strict=True
-        ):
+        steps = (each.unbind(0) for each in (gates, gates[..., : 2 * size], *gates.chunk(3, -1), n))
+        for all_t, open_t, r_t, z_t, v_t, n_t, h_t in zip(*steps, following, strict=True):
             all_t.addmm_(before, recurrent)
             open_t.sigmoid_()
             n_t.addcmul_(r_t, v_t).tanh_()
@@ -132,8 +130,3 @@ class _Layer(Function):
         of_b = torch.cat([of_c[: 2 * size], of_v.sum((0, 1))])
         of_x = (flat @ w).view_as(x) if ctx.needs_input_grad[0] else None
         return of_x, g[0], gradient_of_weight(flat, read), of_u, of_b, of_c
-
-
-def _steps(gates: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Split (T, B, 3N) into r, z and v, each as a tuple of steps (B, N)."""
-    return (gate.unbind(0) for gate in gates.chunk(3, -1))

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 def constant_scan(a: Tensor, b: Tensor, h0: Tensor | None = None) -> Tensor:
     """Return h (B, T, N), where h_t = a h_{t-1} + b_t, with gradients; a is (N,), and h_0 (B, N) or zeros."""
-    h: Tensor = _ConstantScan.apply(a, b, zero_scan_state(b) if h0 is None else h0)  # type: ignore[no-untyped-call]
+    h: Tensor = _ConstantScan.apply(a, b, torch.zeros_like(b[:, 0]) if h0 is None else h0)  # type: ignore[no-untyped-call]
     return h
 
 
@@ -33,11 +33,6 @@ class _ConstantScan(Function):
         g = scan_back(a.conj().resolve_conj(), gradient.clone())
         of_a = (g[:, 0] * h0.conj()).sum(0) + (g[:, 1:] * h[:, :-1].conj()).sum((0, 1))
         return of_a, g, a.conj() * g[:, 0]
-
-
-def zero_scan_state(b: Tensor) -> Tensor:
-    """Return the zero state (B, N) at an episode's start, for inputs b (B, T, N)."""
-    return torch.zeros_like(b[:, 0])
 
 
 def scan(a: Tensor, b: Tensor, h0: Tensor, chunk: int | None = None) -> Tensor:
@@ -80,7 +75,7 @@ def scan_back(a: Tensor, gradient: Tensor, chunk: int | None = None) -> Tensor:
         return gradient
     a = a.expand_as(gradient)
     following = torch.cat([a[:, :1], a[:, 1:].flip(1)], 1)  # the first factor multiplies a zero state
-    return scan(following, gradient.flip(1), zero_scan_state(gradient), chunk).flip(1)
+    return scan(following, gradient.flip(1), torch.zeros_like(gradient[:, 0]), chunk).flip(1)
 
 
 def best_chunk(length: int, device: torch.device) -> int:
