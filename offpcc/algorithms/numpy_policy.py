@@ -1,9 +1,8 @@
 """`NumpyPolicy`: acts in NumPy, which is faster than PyTorch for few environments on the CPU."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 import torch
@@ -69,7 +68,7 @@ class NumpyPolicy:
         self.memoryless = memoryless
 
     @classmethod
-    def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> NumpyPolicy | None:
+    def of(cls, parts: Mapping[str, nn.Module], memoryless: bool) -> Self | None:
         """Return the policy for an agent's `actor_parts`, or None if one of them has no mirror."""
         mirrors = mirrors_of(*parts.values())
         return None if mirrors is None else cls(dict(zip(parts, mirrors, strict=True)), memoryless)

@@ -6,12 +6,10 @@ nested tuples of tensors; the first axis is the batch. Zeros are the state at an
 the state to zero resets that row.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from numbers import Integral
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -44,7 +42,7 @@ class Inputs(NamedTuple):
     previous_reward: Any  # (B, T, 1)
 
     @classmethod
-    def of(cls, batch: Batch) -> Inputs:
+    def of(cls, batch: Batch) -> Self:
         """Return the T+1 inputs of a batch. Actions and rewards shift one step later: they are the previous ones."""
         return cls(
             batch.observations,
@@ -52,17 +50,9 @@ class Inputs(NamedTuple):
             torch.cat([batch.first_reward.unsqueeze(1), batch.rewards], 1),
         )
 
-    def steps(self, start: int | None, stop: int | None) -> Inputs:
+    def steps(self, start: int | None, stop: int | None) -> Self:
         """Return the inputs from step `start` up to, but not including, step `stop`."""
-        return Inputs(*(x[:, start:stop] for x in self))
-
-
-class EncoderBuilder(Protocol):
-    """An encoder class, or a `functools.partial` of one."""
-
-    def __call__(self, shape: InputShape, /) -> Encoder:
-        """Build an encoder for inputs of this shape."""
-        ...
+        return type(self)(*(x[:, start:stop] for x in self))
 
 
 class Encoder(nn.Module):
@@ -122,6 +112,14 @@ class Encoder(nn.Module):
     def unused_parameters(self) -> dict[str, str]:
         """Return the parameters that have no effect on this encoder as configured, each with the reason."""
         return {}
+
+
+class EncoderBuilder(Protocol):
+    """An encoder class, or a `functools.partial` of one."""
+
+    def __call__(self, shape: InputShape, /) -> Encoder:
+        """Build an encoder for inputs of this shape."""
+        ...
 
 
 def _builds_encoders(value: Any) -> bool:

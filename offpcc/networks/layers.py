@@ -1,12 +1,10 @@
 """MLPs and ensemble layers that several networks share."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +56,7 @@ class HiddenLayers(tuple[int, ...]):
     dropout: float = 0.0
     residual: bool = False
 
-    def __new__(cls, widths: Sequence[int], **kinds: Any) -> HiddenLayers:
+    def __new__(cls, widths: Sequence[int], **kinds: Any) -> Self:
         """Return the widths with these attributes."""
         layers = super().__new__(cls, widths)
         vars(layers).update(kinds)

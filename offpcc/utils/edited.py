@@ -64,9 +64,9 @@ DIGESTS: dict[str, str] = {
     "networks.cells.mingru": "0eb284a796d62d04",
     "networks.cells.residual": "df5bf265c8dfcf32",
     "networks.cells.torch_rnn": "aba9caa32f248482",
-    "networks.cells.transformer": "96f5c1054f575766",
+    "networks.cells.transformer": "561f1d9f8490d386",
     "networks.critics": "b655dc8bd10b7c12",
-    "networks.encoders": "2c80b1c852768417",
-    "networks.layers": "4c1edaf0e410e27d",
+    "networks.encoders": "26c5e58e1338b9c3",
+    "networks.layers": "ceea0a335f36eaf4",
     "networks.recurrent": "8e13ac764adc32ec",
 }

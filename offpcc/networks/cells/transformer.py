@@ -20,10 +20,8 @@ Differs from the papers:
 * The width of a head is hidden_dim / num_heads, rounded up to an even number, so any `hidden_dim` works.
 """
 
-from __future__ import annotations
-
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -55,7 +53,7 @@ class AttentionWindow(NamedTuple):
     sin: Tensor
 
     @classmethod
-    def of(cls, count: Tensor, num_steps: int, num_past: int, context_length: int, head_dim: int) -> AttentionWindow:
+    def of(cls, count: Tensor, num_steps: int, num_past: int, context_length: int, head_dim: int) -> Self:
         """Build the window for `num_steps` new steps of rows with `count` (B, 1) earlier steps.
 
         The `num_past` places of the cache hold the last earlier steps; if a row has fewer earlier steps, its first
