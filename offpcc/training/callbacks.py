@@ -1,4 +1,4 @@
-"""Callbacks of the training loop: the base class, and the list of those of a run."""
+"""Callbacks of the training loop: the base class, and how the loop calls those of a run."""
 
 from __future__ import annotations
 
@@ -102,28 +102,31 @@ def callback_columns(callbacks: Iterable[Callback]) -> list[str]:
     return [f"callback/{name}" for name in owners]
 
 
-def _values_of(callback: Callback, run: Run) -> dict[str, float | None]:
-    """Return the values of a callback for an epoch's row, by column."""
+def statistics_of(callbacks: Iterable[Callback], run: Run) -> dict[str, float | None]:
+    """Return the values of all `statistics`, by column.
+
+    Raises:
+        UserError: a name is not in the `stat_names` of its callback, or a value is no number.
+    """
     values = dict[str, float | None]()
-    owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
-    if not isinstance(returned, Mapping):
-        raise UserError(f"{owner} returned {format_value(returned)}; return a dict of numbers by name")
-    for name, value in returned.items():
-        if name not in callback.stat_names:
-            raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
-        try:
-            values[f"callback/{name}"] = None if value is None else float(value)
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{owner} returned {format_value(value)} for {name!r}; return a number or None") from error
+    for callback in callbacks:
+        owner, returned = f"{type(callback).__name__}.statistics", callback.statistics(run)
+        if not isinstance(returned, Mapping):
+            raise UserError(f"{owner} returned {format_value(returned)}; return a dict of numbers by name")
+        for name, value in returned.items():
+            if name not in callback.stat_names:
+                raise UserError(f"{owner} returned {name!r}, which its stat_names lacks; add it there")
+            try:
+                values[f"callback/{name}"] = None if value is None else float(value)
+            except (TypeError, ValueError) as error:
+                raise UserError(
+                    f"{owner} returned {format_value(value)} for {name!r}; return a number or None"
+                ) from error
     return values
 
 
 class EpochCallback(Callback):
-    """Callback that calls a function at the end of each epoch.
-
-    Args:
-        function: gets the `Run`.
-    """
+    """Callback that calls a function of the run at the end of each epoch."""
 
     def __init__(self, function: Callable[[Run], Any]) -> None:
         self.function = function
@@ -139,11 +142,8 @@ AnyCallback = Callback | Callable[[], Callback] | Callable[[Run], Any]
 def as_callback(given: Any, owner: str = "callbacks") -> Callback:
     """Return a callback: an object as it is, and a class or a partial of one as an object, built without arguments.
 
-    Any other function becomes a callback that calls it with the run at the end of each epoch.
-
-    Args:
-        given: one of these.
-        owner: what gave it, for messages.
+    Any other function becomes a callback that calls it with the run at the end of each epoch. `owner` is what gave the
+    callback, for messages.
 
     Raises:
         UserError: it is none of these, or the class cannot be built.
@@ -171,69 +171,26 @@ def as_callback(given: Any, owner: str = "callbacks") -> Callback:
     return EpochCallback(given)
 
 
-class CallbackList:
-    """The callbacks of a run; each method calls that method of all, in their order.
+def call_at_end(callbacks: Iterable[Callback], method: str, run: Run, returned_false: list[Callback]) -> None:
+    """Call `on_epoch` or `on_end` of all, even if one raises, because one of them saves the run; then raise that error.
 
-    Args:
-        given: objects, classes or functions; see `as_callback`.
-
-    Attributes:
-        columns: the columns of the run's table that they fill.
+    A callback whose `on_epoch` returns False gets a message once; `returned_false` are those that had theirs.
     """
-
-    def __init__(self, given: Iterable[AnyCallback]) -> None:
-        self._all = [as_callback(one) for one in given]
-        self.columns = callback_columns(self._all)
-        self._returned_false: list[Callback] = []  # those that a message named
-
-    def on_start(self, run: Run) -> None:
-        """Call `on_start`."""
-        for callback in self._all:
-            callback.on_start(run)
-
-    def before_updates(self, run: Run) -> None:
-        """Call `before_updates`."""
-        for callback in self._all:
-            callback.before_updates(run)
-
-    def on_progress(self, run: Run) -> None:
-        """Call `on_progress`."""
-        for callback in self._all:
-            callback.on_progress(run)
-
-    def statistics(self, run: Run) -> dict[str, float | None]:
-        """Return the values of all `statistics`, by column.
-
-        Raises:
-            UserError: a name is not in the `stat_names` of its callback, or a value is no number.
-        """
-        return {column: value for callback in self._all for column, value in _values_of(callback, run).items()}
-
-    def on_epoch(self, run: Run) -> None:
-        """Call `on_epoch`."""
-        self._call_all("on_epoch", run)
-
-    def on_end(self, run: Run) -> None:
-        """Call `on_end`."""
-        self._call_all("on_end", run)
-
-    def _call_all(self, method: str, run: Run) -> None:
-        """Call a method of all, also if one raises, because one of them saves the run; then raise its exception."""
-        error: Exception | None = None
-        for callback in self._all:
-            try:
-                returned = getattr(callback, method)(run._replace(error=error))
-                if returned is False and method == "on_epoch" and callback not in self._returned_false:
-                    self._returned_false.append(callback)
-                    of = getattr(callback, "function", callback)
-                    print_to_stderr(
-                        f"the callback {getattr(of, '__name__', type(of).__name__)} returned False, which has no "
-                        f"effect; to end the training, it has to set run.loop.stopped = True"
-                    )
-            except Exception as raised:
-                if error is None:
-                    error = raised
-                else:
-                    error.add_note(f"another callback raised, too: {format_error(raised)}")
-        if error is not None:
-            raise error
+    error: Exception | None = None
+    for callback in callbacks:
+        try:
+            returned = getattr(callback, method)(run._replace(error=error))
+            if returned is False and method == "on_epoch" and callback not in returned_false:
+                returned_false.append(callback)
+                of = getattr(callback, "function", callback)
+                print_to_stderr(
+                    f"the callback {getattr(of, '__name__', type(of).__name__)} returned False, which has no "
+                    f"effect; to end the training, it has to set run.loop.stopped = True"
+                )
+        except Exception as raised:
+            if error is None:
+                error = raised
+            else:
+                error.add_note(f"another callback raised, too: {format_error(raised)}")
+    if error is not None:
+        raise error

@@ -22,7 +22,15 @@ from offpcc.config.validation import (
     rules_of,
 )
 from offpcc.core import Algorithm, Batch, Buffer
-from offpcc.training.callbacks import AnyCallback, CallbackList, Run
+from offpcc.training.callbacks import (
+    AnyCallback,
+    Callback,
+    Run,
+    as_callback,
+    call_at_end,
+    callback_columns,
+    statistics_of,
+)
 from offpcc.training.evaluation import Evaluation
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Logger, Loggers
@@ -133,11 +141,14 @@ def train(
     if isinstance(algorithm, ActorCritic):
         plan = interaction, num_steps_in_all, update_after, updates_per_step
         warn_of_data(explain_no_updates(*plan) or algorithm.updates_warning(planned_updates(*plan)))
-    called = CallbackList(callbacks)
+    called = [as_callback(one) for one in callbacks]
+    own_columns = callback_columns(called)
     told = set[str]()  # names of values that are reported if they have no column
+    returned_false = list[Callback]()  # callbacks that are told that this has no effect
     run = Run(algorithm, buffer, interaction, tests, loop, folder=folder)
     clock = Clock(loop, start + num_steps_in_all, updates_per_step, logger)
-    called.on_start(run)
+    for callback in called:
+        callback.on_start(run)
 
     def take_step() -> None:
         waiting = interaction is not None and loop.step - start < update_after
@@ -154,7 +165,8 @@ def train(
     def begin_round() -> None:
         """Call `before_updates` once a round: in the iteration that starts it, so also in a run that resumes within."""
         if loop.pending_updates >= ALMOST_ONE and len(buffer):
-            called.before_updates(run)
+            for callback in called:
+                callback.before_updates(run)
 
     def update() -> None:
         batch = buffer.sample()
@@ -168,7 +180,7 @@ def train(
 
     def end_epoch() -> None:
         report_skipped_updates(loop.stats, loop.epoch + 1, type(algorithm).__name__)
-        of_callbacks = called.statistics(run)  # the user's code comes first: it may raise
+        of_callbacks = statistics_of(called, run)  # the user's code comes first: it may raise
         clock.report("testing", now=True)
         # Tests come first and change no state of the loop: a run that stops here repeats them after a resume.
         tested = tests.run(algorithm, num_test_episodes_per_epoch, num_test_envs) if tests else []
@@ -192,7 +204,7 @@ def train(
         succeeds = SUCCESS_RATE in values or any(SUCCESS_RATE in earlier for earlier in loop.rows)
         if succeeds and tested:
             values.setdefault(SUCCESS_RATE, 0.0)  # the environment tells only successes
-        names = columns_of(algorithm, tests, interaction, loop.switch_step is not None, succeeds) + called.columns
+        names = columns_of(algorithm, tests, interaction, loop.switch_step is not None, succeeds) + own_columns
         row: dict[str, float | None] = {name: values.get(name) for name in names}
         report_unnamed_stats(algorithm, [name for name in values if name not in {*names, *told}])
         told.update(values)
@@ -201,7 +213,7 @@ def train(
         loop.rows.append(row)
         loop.stopped = loop.stopped or (stop_return is not None and loop.last_tests_reach(stop_return, stop_tests))
         logger.epoch(row)
-        called.on_epoch(run)
+        call_at_end(called, "on_epoch", run, returned_false)
 
     # All state is in `loop`, so a run can stop and resume after any iteration. The exceptions are the updates at the
     # end of the run: they change networks within an episode, and a run that is resumed with more epochs must not have
@@ -224,11 +236,12 @@ def train(
             take_step()
         if is_last:  # no checkpoint here: a resume with more epochs starts before these updates
             continue
-        called.on_progress(run)
+        for callback in called:
+            callback.on_progress(run)
     report_skipped_updates(loop.stats, None, type(algorithm).__name__)
     if interaction is not None and not loop.num_updates:
         warn_no_updates(loop, update_after, updates_per_step, has_data=len(buffer) > 0)
-    called.on_end(run)
+    call_at_end(called, "on_end", run, returned_false)
     return loop
 
 

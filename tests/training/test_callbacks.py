@@ -13,7 +13,7 @@ from offpcc.algorithms import SAC
 from offpcc.config import loading
 from offpcc.data import ReplayBuffer
 from offpcc.training import checkpoint
-from offpcc.training.callbacks import Callback, CallbackList, Run
+from offpcc.training.callbacks import Callback, Run, call_at_end
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint
 from offpcc.training.experiment import Experiment
 from offpcc.training.loggers import Loggers
@@ -121,7 +121,7 @@ def test_an_error_at_the_end_of_the_first_of_two_phases_is_raised_after_the_run_
             raise ValueError("no disk")
 
     with pytest.raises(ValueError, match="no disk"):
-        CallbackList([Raising, checkpoints]).on_end(run)
+        call_at_end([Raising(), checkpoints], "on_end", run, [])
     assert read_checkpoint(checkpoints.folder.checkpoint)["loop"]["epoch"] == 2
     assert checkpoints.folder.actor_last.exists()
 
