@@ -243,24 +243,16 @@ def build_run(
 
 
 class _Task(NamedTuple):
-    """What a run learns in, as far as its parts depend on it.
+    """What a run learns in, as far as its parts depend on it."""
 
-    Attributes:
-        observations: the agent's space of observations.
-        actions: the agent's space of actions.
-        frames: number of stacked observations; 1 for none.
-        time_limit: of an episode, in steps, as the environment's spec tells it; None if it is unknown.
-        changes_rewards: whether a wrapper or `make.kwargs` may change rewards or the ends of episodes, so that test
-            returns have no normalised score.
-        make_env: makes an environment of the agent; None for data without an environment.
-    """
-
-    observations: spaces.Box
-    actions: ActionSpace
-    frames: int = 1
-    time_limit: int | None = None
+    observations: spaces.Box  # the agent's space of observations
+    actions: ActionSpace  # the agent's space of actions
+    frames: int = 1  # number of stacked observations; 1 for none
+    time_limit: int | None = None  # of an episode, in steps, as the environment's spec tells it; None if it is unknown
+    # Whether a wrapper or `make.kwargs` may change rewards or the ends of episodes, so that test returns have no
+    # normalised score.
     changes_rewards: bool = False
-    make_env: MakeAnyEnv | None = None
+    make_env: MakeAnyEnv | None = None  # makes an environment of the agent; None for data without an environment
 
 
 def _task_of(spec: RunSpec, data: OfflineDataset | None) -> _Task:

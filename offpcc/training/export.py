@@ -50,19 +50,12 @@ PREVIOUS_ACTION, PREVIOUS_REWARD = "previous_action", "previous_reward"
 
 
 class Port(NamedTuple):
-    """An input or an output of an exported actor.
+    """An input or an output of an exported actor."""
 
-    Attributes:
-        name: its name in the graph.
-        shape: its shape without the batch axis.
-        dtype: name of its NumPy dtype.
-        meaning: what it is, for the contract.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    meaning: str
+    name: str  # its name in the graph
+    shape: tuple[int, ...]  # its shape without the batch axis
+    dtype: str  # name of its NumPy dtype
+    meaning: str  # what it is, for the contract
 
     def plain(self) -> dict[str, Any]:
         """Return the port as plain data for the contract."""

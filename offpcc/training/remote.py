@@ -36,43 +36,25 @@ Ending = Literal["drop", "truncate"]  # of an unfinished episode
 
 
 class Task(NamedTuple):
-    """What an actor plays next.
+    """What an actor plays next."""
 
-    Attributes:
-        policy: Ray's reference to a `Policy`, which the actor asks for if it has another version.
-        version: number of these weights, from 1.
-        explores_at_random: whether to choose random actions.
-        seed: seed of an actor's noise; only its first task counts.
-        longest_episode: see `Interaction`.
-        timeout: maximum seconds of a step; None for no limit.
-        num_steps: the run's environment steps so far, for messages.
-        epsilon: share of random actions of an agent that acts by its Q network; else None.
-    """
-
-    policy: Any
-    version: int
-    explores_at_random: bool
-    seed: int
-    longest_episode: int
-    timeout: float | None
-    num_steps: int
-    epsilon: float | None
+    policy: Any  # Ray's reference to a `Policy`, which the actor asks for if it has another version
+    version: int  # number of these weights, from 1
+    explores_at_random: bool  # whether to choose random actions
+    seed: int  # seed of an actor's noise; only its first task counts
+    longest_episode: int  # see `Interaction`
+    timeout: float | None  # maximum seconds of a step; None for no limit
+    num_steps: int  # the run's environment steps so far, for messages
+    epsilon: float | None  # share of random actions of an agent that acts by its Q network; else None
 
 
 class Policy(NamedTuple):
-    """A policy as it is sent to actors.
+    """A policy as it is sent to actors."""
 
-    Attributes:
-        file: content of an actor file.
-        privileged: see `Construction.privileged`; an actor file lacks it.
-        noise_scale: standard deviation of the exploration noise, which may change while learning.
-        classes: the classes of its parts. Reading them imports the user's modules, which register them.
-    """
-
-    file: dict[str, Any]
-    privileged: Any
-    noise_scale: float
-    classes: list[type]
+    file: dict[str, Any]  # content of an actor file
+    privileged: Any  # see `Construction.privileged`; an actor file lacks it
+    noise_scale: float  # standard deviation of the exploration noise, which may change while learning
+    classes: list[type]  # the classes of its parts; reading them imports the user's modules, which register them
 
 
 class Piece(NamedTuple):

@@ -80,33 +80,19 @@ class Band(NamedTuple):
 
 @dataclass
 class Runs:
-    """The R runs of one algorithm in one task, with equal settings.
+    """The R runs of one algorithm in one task, with equal settings."""
 
-    Attributes:
-        group: the folder and the settings that they share.
-        task: the name of the task.
-        name: the name of the algorithm in the report, with settings that differ.
-        is_offline: whether they learn from recorded data alone.
-        folders: the folder of each run.
-        steps: (S,), the steps at which all of them were tested.
-        returns: (R,), the return, or another metric, that the report is about.
-        scores: (R,), the same, normalised if the report is.
-        values: (R, S), the scores of all tests.
-        curves: the scores of each run at all of its steps.
-        hours: the hours of training at these steps, NaN where they are unknown.
-    """
-
-    group: RunGroup
-    task: str
-    name: str
-    is_offline: bool
-    folders: list[Path]
-    steps: Array
-    returns: Array
-    scores: Array
-    values: Array
-    curves: list[Curve]
-    hours: list[Array]
+    group: RunGroup  # the folder and the settings that they share
+    task: str  # the name of the task
+    name: str  # the name of the algorithm in the report, with settings that differ
+    is_offline: bool  # whether they learn from recorded data alone
+    folders: list[Path]  # the folder of each run
+    steps: Array  # (S,), the steps at which all of them were tested
+    returns: Array  # (R,), the return, or another metric, that the report is about
+    scores: Array  # (R,), the same, normalised if the report is
+    values: Array  # (R, S), the scores of all tests
+    curves: list[Curve]  # the scores of each run at all of its steps
+    hours: list[Array]  # the hours of training at these steps, NaN where they are unknown
 
     @property
     def algorithm(self) -> str:
@@ -122,27 +108,17 @@ class Runs:
 
 @dataclass
 class ReportRow:
-    """A row of a report: an algorithm in one task, or over all tasks.
+    """A row of a report: an algorithm in one task, or over all tasks."""
 
-    Attributes:
-        task: the task, or `ALL_TASKS`.
-        name: see `Runs.name`.
-        members: the runs of each task.
-        statistics: by the names of `STATISTICS`.
-        improvement: the probability that a run is better than one of the baseline; None without a baseline.
-        profile: the share of runs above each score.
-        by_step: interquartile mean at the common steps; None if there are none.
-        by_hours: interquartile mean at hours of training; None if these are unknown.
-    """
-
-    task: str
-    name: str
-    members: list[Runs]
-    statistics: dict[str, Estimate]
+    task: str  # the task, or `ALL_TASKS`
+    name: str  # see `Runs.name`
+    members: list[Runs]  # the runs of each task
+    statistics: dict[str, Estimate]  # by the names of `STATISTICS`
+    # The probability that a run is better than one of the baseline; None without a baseline.
     improvement: Estimate | None
-    profile: Band
-    by_step: Band | None
-    by_hours: Band | None
+    profile: Band  # the share of runs above each score
+    by_step: Band | None  # interquartile mean at the common steps; None if there are none
+    by_hours: Band | None  # interquartile mean at hours of training; None if these are unknown
 
     @property
     def num_seeds(self) -> list[int]:
@@ -177,27 +153,16 @@ class Budget(NamedTuple):
 
 @dataclass
 class Report:
-    """All values of a report.
+    """All values of a report."""
 
-    Attributes:
-        entries: the rows.
-        budgets: tuning budgets of the algorithms that learn from recorded data.
-        metric: the column of the runs' tables that is compared.
-        test: which test of a run counts, "last" or "best".
-        normalise: how scores are normalised, in words; "" if they are not.
-        references: see `References`.
-        baseline: the name of the baseline, if there is one.
-        warnings: what the reader has to know.
-    """
-
-    entries: list[ReportRow]
-    budgets: list[Budget]
-    metric: str
-    test: str
-    normalise: str
-    references: References
-    baseline: str | None
-    warnings: list[str]
+    entries: list[ReportRow]  # the rows
+    budgets: list[Budget]  # tuning budgets of the algorithms that learn from recorded data
+    metric: str  # the column of the runs' tables that is compared
+    test: str  # which test of a run counts, "last" or "best"
+    normalise: str  # how scores are normalised, in words; "" if they are not
+    references: References  # see `References`
+    baseline: str | None  # the name of the baseline, if there is one
+    warnings: list[str]  # what the reader has to know
 
     @property
     def scopes(self) -> list[str]:

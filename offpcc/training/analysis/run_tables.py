@@ -34,17 +34,11 @@ class Curve(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """The mean of several runs with equal settings.
+    """The mean of several runs with equal settings."""
 
-    Attributes:
-        num_runs: Runs with at least one number.
-        curve: Mean and standard deviation over these runs, at the steps that all of them have.
-        beyond: The longer runs, each from the last step of `curve` to its own end.
-    """
-
-    num_runs: int
-    curve: Curve
-    beyond: list[Curve]
+    num_runs: int  # runs with at least one number
+    curve: Curve  # mean and standard deviation over these runs, at the steps that all of them have
+    beyond: list[Curve]  # the longer runs, each from the last step of `curve` to its own end
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -98,19 +92,12 @@ def curve_of(progress: Progress, metric: str) -> Curve:
 
 
 class Aligned(NamedTuple):
-    """The runs of a group that have a number for a metric, R of them, at the S steps that all of them have.
+    """The runs of a group that have a number for a metric, R of them, at the S steps that all of them have."""
 
-    Attributes:
-        runs: Their folders.
-        curves: The numbers of each run at all of its steps.
-        steps: (S,), the common steps.
-        values: (R, S).
-    """
-
-    runs: list[Path]
-    curves: list[Curve]
-    steps: Array
-    values: Array
+    runs: list[Path]  # their folders
+    curves: list[Curve]  # the numbers of each run at all of its steps
+    steps: Array  # (S,), the common steps
+    values: Array  # (R, S)
 
 
 def align_runs(group: str | Path, runs: Sequence[Path], metric: str) -> Aligned:
