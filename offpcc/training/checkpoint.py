@@ -49,11 +49,7 @@ NOT_A_STATE = (AttributeError, KeyError, MemoryError, RuntimeError, SyntaxError,
 
 
 class Checkpoint(dict[str, Any]):
-    """The saved state of a run. The chunks of its buffer stay in their files until `resume` reads them.
-
-    Args:
-        content: the content of the file.
-        file: the checkpoint's file.
+    """The content of a checkpoint's file. The chunks of the buffer stay in their files until `resume` reads them.
 
     Raises:
         FileError: entries of a checkpoint are missing or have the wrong type.
@@ -79,14 +75,8 @@ def save_checkpoint(file: Path, experiment: Experiment, config: str, num_epochs:
     """Write all that an exact resume needs. Of the buffer, write only the chunks that changed since the last time.
 
     The existing checkpoint is kept as `previous(file)`, but only if this experiment wrote it or was loaded from it.
-    Other checkpoints are not known to be valid.
-
-    Args:
-        file: the checkpoint's file.
-        experiment: the parts of the run.
-        config: all values in use, as a gin file.
-        num_epochs: the planned number of epochs.
-        bound: the bindings among them, as a gin file; None if they are not known.
+    Other checkpoints are not known to be valid. `config` holds all values in use, as a gin file, and `bound` the
+    bindings among them; None if they are not known. `num_epochs` are those that are planned.
 
     Raises:
         OSError: a file cannot be written. The existing checkpoint stays.
@@ -150,10 +140,7 @@ def read_latest(file: Path) -> tuple[Checkpoint, list[str]]:
 def resume(checkpoint: Checkpoint, experiment: Experiment, began_with_networks: bool = False) -> list[str]:
     """Load a checkpoint into the parts of a run, and return messages about everything that is not exact.
 
-    Args:
-        checkpoint: the checkpoint.
-        experiment: the parts, as they were built.
-        began_with_networks: whether the run began with `take_networks`.
+    `began_with_networks` is whether the run began with `take_networks`.
 
     Raises:
         UserError: the checkpoint does not fit this run. Any other exception is a bug.
@@ -240,11 +227,7 @@ def _normalized(checkpoint: Checkpoint) -> bool | str:
 def _explain_misfit(content: Mapping[str, Any], file: Path, experiment: Experiment, remedy: str) -> Iterator[None]:
     """Turn an exception from a file that does not fit the parts of a run into a `UserError`.
 
-    Args:
-        content: the content of the file.
-        file: the file, for messages.
-        experiment: the parts of the run.
-        remedy: what to do if the code is the same.
+    `remedy` is what to do if the code is the same.
 
     Raises:
         UserError: the file does not fit. Any other exception is a bug.
@@ -521,13 +504,7 @@ class Checkpoints(Callback):
     affect the results of the run, with one exception: on a GPU with ``nonfinite = "skip"``. There the counts of updates
     for schedules and delays leave out a skipped update only from the next report or checkpoint on.
 
-    Args:
-        folder: the run's folder.
-        experiment: the parts of the run.
-        config: all values in use, stored in the checkpoint.
-        last_epoch: the epoch after which a checkpoint is always written.
-        bound: the bindings among these values, stored in the checkpoint; None if they are not known.
-        intervals: when checkpoints are due.
+    A checkpoint is always written after `last_epoch`. `config` and `bound` are those of `save_checkpoint`.
     """
 
     def __init__(

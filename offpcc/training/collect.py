@@ -56,13 +56,8 @@ class Transition(NamedTuple):
 class EpsilonGreedyActor:
     """Acts with the mode of an actor's policy, or with probability epsilon by a random action.
 
-    The actor's own share of random actions in tests does not count.
-
-    Args:
-        actor: the actor.
-        epsilon: the probability, for each action by itself.
-        space: the actions, with ``scale_actions``; a random one is uniform.
-        generator: draws them.
+    Epsilon holds for each action by itself. Random actions are uniform in `space`, which has ``scale_actions``. The
+    actor's own share of random actions in tests does not count.
     """
 
     def __init__(

@@ -154,20 +154,13 @@ SACN: Constructor; SAC_N: Constructor; TD3: Constructor; TD3BC: Constructor; TD3
 NAMES = tuple(name for name, kind in __annotations__.items() if kind == "Constructor")
 
 
-def _add() -> None:
-    """Build all constructors, as attributes of this module."""
-    from offpcc.algorithms import variants
-
-    for short, entry in variants.TABLE.items():
-        made = _constructor(short, entry)
-        for name in (entry.cls.__name__, short.upper()):
-            globals()[name] = made
-
-
 def __getattr__(name: str) -> Any:
-    """Import PyTorch and build the constructors on first use."""
+    """Import PyTorch and build all constructors on first use, as attributes of this module."""
     if name in NAMES:
-        _add()
+        from offpcc.algorithms import variants
+
+        for short, entry in variants.TABLE.items():
+            globals()[entry.cls.__name__] = globals()[short.upper()] = _constructor(short, entry)
         if name in globals():
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,11 +45,7 @@ class WarningCallback(Callback):
 class Saturation(WarningCallback):
     """Checks whether the tanh outputs that actions are made of are saturated.
 
-    It previews the next batch, so the results of a run do not depend on it.
-
-    Args:
-        algorithm: the agent to check.
-        buffer: the buffer that provides the batch; a buffer without `peek` is not checked.
+    It previews the next batch, so the results of a run do not depend on it. A buffer without `peek` is not checked.
     """
 
     checked = "saturation"
@@ -93,15 +89,11 @@ class Saturation(WarningCallback):
 
 
 class Overestimation(WarningCallback):
-    """Checks whether the critics' mean value exceeds what the recorded rewards make plausible.
+    """Checks whether the critics' mean value exceeds what the rewards of the recorded `rows` make plausible.
 
     The limit is the largest discounted return of the recording plus the largest absolute one. An episode without a
     termination goes on with its last reward (`returns_to_go`). Values of SAC may also have the entropy of the policy,
     forever. Without rewards there is no limit.
-
-    Args:
-        algorithm: an agent that learns from recorded data.
-        rows: the recording.
     """
 
     checked = "overestimation"

@@ -128,9 +128,6 @@ def fit(
         raise UserError('run_dir is "", which would be the current folder; give the name of a folder for the run')
     folder = run_folder(spec) if run_dir is None else RunFolder.at(as_path(run_dir, "run_dir"))
 
-    def announce_for_python(text: str) -> None:
-        announce(in_python(text))
-
     with (
         for_python(),
         signals.handled(second_ends=False),  # a notebook must survive two
@@ -139,7 +136,7 @@ def fit(
         closing(FolderLock(folder.path)) as lock,
     ):
         lock.take_if_there()
-        return _fit_locked(spec, folder, lock, resume, announce_for_python, callbacks)
+        return _fit_locked(spec, folder, lock, resume, lambda text: announce(in_python(text)), callbacks)
 
 
 def run_folder(spec: RunSpec) -> RunFolder:

@@ -44,7 +44,9 @@ class AverageStats:
         if skipped is not None:
             is_made = skipped == 0.0
             stats = {name: torch.where(is_made, value, 0.0) for name, value in stats.items()} | {SKIPPED: skipped}
-            _add(self.left_out, tuple(name for name in stats if name != SKIPPED), skipped)
+            names = tuple(name for name in stats if name != SKIPPED)
+            before = self.left_out.get(names)
+            self.left_out[names] = skipped if before is None else before.to(skipped.device) + skipped
         for name in stats:
             self.counts[name] = self.counts.get(name, 0) + 1
         known = {name: total.to(stats[name].device) for name, total in self.sums.items() if name in stats}
@@ -76,10 +78,6 @@ class AverageStats:
         """Load the sums from `state`."""
         self.sums, self.counts = dict(state["sums"]), dict(state["counts"])
         self.left_out = dict(state["left_out"])
-
-
-def _add(sums: dict[K, Tensor], name: K, value: Tensor) -> None:
-    sums[name] = sums[name].to(value.device) + value if name in sums else value
 
 
 def _read(sums: dict[K, Tensor]) -> dict[K, float]:

@@ -252,12 +252,8 @@ def _may_fall(algorithm: Any, attribute: str) -> bool:
 class Decay(Callback):
     """Callback that lowers numbers of an algorithm from the switch on: linearly, and some to 0 at once.
 
-    Args:
-        algorithm: the algorithm.
-        names: its attributes.
-        to: the part of its value that each of them keeps.
-        num_steps: environment steps of the decay.
-        zero: its attributes that are 0 from the switch on.
+    The attributes `names` fall to the part `to` of their values in `num_steps` environment steps; those in `zero` are
+    0 from the switch on.
     """
 
     def __init__(self, algorithm: Any, names: Sequence[str], to: float, num_steps: int, zero: Sequence[str]) -> None:

@@ -70,12 +70,7 @@ class Piece(NamedTuple):
 
 
 class _Player:
-    """Plays in an actor's process. It is the interaction of one environment, which keeps its transitions to send them.
-
-    Args:
-        host: the process's environment.
-        task: the first task.
-    """
+    """Plays in an actor's process. It is the interaction of one environment, and keeps its transitions to send them."""
 
     def __init__(self, host: Host, task: Task) -> None:
         import ray

@@ -169,22 +169,21 @@ class RunFolder:
         write_json(self.record, self.details() | facts)
 
     def keep_table(self) -> str:
-        """Rename progress.csv before it is overwritten, if it has rows. Return a message about it, or ""."""
+        """Rename progress.csv to progress_before.csv, or progress_before_2.csv and so on, before it is overwritten.
+
+        Return a message about it, or "" if it has no rows.
+        """
         try:
             num_rows = self.progress.read_bytes().count(b"\n") - 1
         except OSError:
             return ""
         if num_rows < 1:
             return ""
-        return f"; its table of {counted(num_rows, 'epoch')} is kept as {self.rename_table()}"
-
-    def rename_table(self) -> str:
-        """Rename progress.csv to progress_before.csv, or progress_before_2.csv and so on; return the new name."""
         numbered = (f"progress_before_{number}.csv" for number in itertools.count(2))
         names = itertools.chain(["progress_before.csv"], numbered)
         free = next(name for name in names if not os.path.lexists(self.path / name))
         self.progress.rename(self.path / free)
-        return free
+        return f"; its table of {counted(num_rows, 'epoch')} is kept as {free}"
 
     def create(self, config: str, facts: dict[str, Any]) -> None:
         """Write config.gin and run.json into the folder, which exists."""

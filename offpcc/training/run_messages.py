@@ -98,23 +98,26 @@ def describe_data(spec: RunSpec, experiment: Experiment) -> list[str]:
                 f"for tests, give --env {one}, where the data was recorded" if one else "for tests, give --env NAME"
             )
             messages.append(f"no environment is given, so there are no tests; {advice}")
-        if (num_epochs := spec.training["num_epochs"]) and spec.start_from is None:
-            messages += _describe_updates(num_epochs * spec.training["num_steps_per_epoch"], spec)
+        rate, num_steps = spec.training["updates_per_step"], _num_steps(spec)
+        if num_steps and rate != 1.0:
+            made = int(num_steps * rate + 1.0 - ALMOST_ONE)
+            messages.append(
+                f"note: {num_steps:,} steps on the data make {made:,} updates (train.updates_per_step = {rate:g})"
+            )
         if phase is not None:
             messages += _describe_online(spec, experiment, phase)
         longest_recorded = int((data.rows.stops - data.rows.starts).max()) - 1  # the last row has only an observation
         return [*messages, *_describe_segments(buffer, longest_recorded), *_describe_frames(experiment)]
     longest = experiment.time_limit
-    size = _planned_size(buffer, spec.training["num_epochs"] * spec.training["num_steps_per_epoch"], longest)
+    size = _planned_size(buffer, _num_steps(spec), longest)
     notes = [f"note: {note}" for note in filter(None, [note_without_data(spec)])]
     return [size, *notes, *imagined, *_describe_segments(buffer, longest), *_describe_frames(experiment)]
 
 
-def _describe_updates(num_steps: int, spec: RunSpec) -> list[str]:
-    """Return a note if the steps of a run on recorded data are not as many as its updates."""
-    rate = spec.training["updates_per_step"]
-    text = f"{num_steps:,} steps on the data make {int(num_steps * rate + 1.0 - ALMOST_ONE):,} updates"
-    return [] if rate == 1.0 else [f"note: {text} (train.updates_per_step = {rate:g})"]
+def _num_steps(spec: RunSpec) -> int:
+    """Return the number of steps of a run before its online phase; 0 if it continues another run."""
+    num_steps: int = spec.training["num_epochs"] * spec.training["num_steps_per_epoch"]
+    return 0 if spec.start_from else num_steps
 
 
 def _planned_size(buffer: Any, num_steps: int, longest: int | None) -> str:
@@ -183,8 +186,7 @@ def _describe_frames(experiment: Experiment) -> list[str]:
 def warnings_of(spec: RunSpec, experiment: Experiment) -> list[str]:
     """Return warnings about a memory that is too long, updates that will not happen, and arguments without effect."""
     training, algorithm, phase = spec.training, experiment.algorithm, experiment.online
-    num_steps = 0 if spec.start_from else training["num_epochs"] * training["num_steps_per_epoch"]
-    plan = (experiment.interaction, num_steps, training["update_after"], training["updates_per_step"])
+    plan = (experiment.interaction, _num_steps(spec), training["update_after"], training["updates_per_step"])
     of_updates = algorithm.updates_warning(planned_updates(*plan))
     if phase is not None and not of_updates:
         of_updates = phase.algorithm.updates_warning(spec.then_env_steps * phase.options.updates_per_step)

@@ -65,11 +65,7 @@ class Logger(Protocol):
 
 
 class Loggers:
-    """Several loggers as one. An exception in one logger affects neither the others nor the run; see `Logger`.
-
-    Args:
-        loggers: The loggers, called in this order.
-    """
+    """Several loggers as one. An exception in one logger affects neither the others nor the run; see `Logger`."""
 
     keeps_data = True  # `_guarded` handles each logger separately
 

@@ -238,12 +238,7 @@ def remember(
 
 
 class RandomActor:
-    """Draws actions uniformly from [-1, 1].
-
-    Args:
-        num: number of action dimensions A.
-        draw: the generator.
-    """
+    """Draws actions (N, `num`) uniformly from [-1, 1]."""
 
     memoryless = True
 
@@ -251,7 +246,7 @@ class RandomActor:
         self.num, self.draw = num, draw
 
     def act(self, step: Step, memory: Memory = None, *, deterministic: bool = False) -> tuple[Array, Memory]:
-        """Return actions (N, A)."""
+        """Return the actions; see `Algorithm.act`."""
         return self.draw.uniform(-1.0, 1.0, (len(step.observation), self.num)).astype(np.float32), None
 
 

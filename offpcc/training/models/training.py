@@ -39,12 +39,7 @@ Order = Annotated[str, one_of((PERMUTATION, BOOTSTRAP, SAME))]
 
 
 class Transitions:
-    """Transitions of recorded rows, in the order of their indices, as a model reads them.
-
-    Args:
-        rows: episodes with vectors for observations.
-        history: number k of observations and actions that the model reads.
-    """
+    """Transitions of recorded rows, in the order of their indices, as a model reads them: k = `history` at a time."""
 
     def __init__(self, rows: TransitionTable, history: int) -> None:
         self.rows, self.history = rows, history
@@ -142,12 +137,8 @@ class ModelTraining(Settings):
 class ModelFit:
     """A training of a model, which can stop and resume after any epoch.
 
-    Args:
-        model: the model to train.
-        rows: the data.
-        settings: the settings.
-        seed: seed of the holdout and of the order of the data.
-        may_lack_terminations: whether a classifier of terminations may learn from data without any.
+    The seed chooses the holdout and the order of the data. With `may_lack_terminations`, a classifier of terminations
+    may learn from data without any.
     """
 
     def __init__(
@@ -302,8 +293,10 @@ class ModelFit:
             "holdout_errors": self._joint(self.best),
             "elites": best.tolist(),
             **self._rewards(),
-            **(measure_uncertainty(model, self.data) if is_measured else {}),
         }
+        if is_measured:
+            found = uncertainties(model, self.data, self.data.some(MOST_MEASURED))
+            model.facts["uncertainty"] = {name: spread(values) for name, values in found._asdict().items()}
         if model.termination == LEARNED:
             model.facts["termination_weight"] = self.termination_weight
             model.facts |= self._classified()
@@ -414,12 +407,6 @@ def uncertainties(model: DynamicsModel, data: Transitions, indices: Array) -> Un
         observations, actions, *_ = data[indices[start : start + 1024]]
         found.append(model.imagine(as_tensor(observations, model), as_tensor(actions, model), None).uncertainty)
     return Uncertainty(*(torch.cat(parts).cpu().numpy() for parts in zip(*found, strict=True)))
-
-
-def measure_uncertainty(model: DynamicsModel, data: Transitions) -> dict[str, Any]:
-    """Return mean, standard deviation and quantiles of each uncertainty over the data, or over a part of large data."""
-    found = uncertainties(model, data, data.some(MOST_MEASURED))
-    return {"uncertainty": {name: spread(values) for name, values in found._asdict().items()}}
 
 
 def spread(values: Array) -> dict[str, float]:
