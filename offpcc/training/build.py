@@ -228,13 +228,10 @@ def limit_of_images(spec: RunSpec) -> int | None:
 def build_run(
     spec: RunSpec, data: OfflineDataset | None = None, check: Callable[[Experiment], None] | None = None
 ) -> Experiment:
-    """Build the parts of a run.
+    """Build the parts of a run; `data` is its dataset, if `read_data` has read it.
 
-    Args:
-        spec: the description of the run.
-        data: the dataset, if `read_data` has read it.
-        check: a function that raises if a setting is wrong. It is called when all parts are built but the model of a
-            dataset, whose training may take hours.
+    `check` raises if a setting is wrong. It is called when all parts are built but the model of a dataset, whose
+    training may take hours.
     """
     if loading.current().text != spec.config.text:
         raise UserError("other bindings were loaded after this spec was made; make a new one by RunSpec.make")
@@ -686,9 +683,7 @@ def closed_on_failure(part: Any) -> Iterator[None]:
 def explain_failure(part: str, sizes: str) -> Iterator[None]:
     """Turn exceptions from building a part into a `UserError` that names the part and a remedy.
 
-    Args:
-        part: the name of the part's class.
-        sizes: the arguments to lower in order to save memory.
+    `part` is the name of the part's class, and `sizes` are the arguments to lower in order to save memory.
 
     Raises:
         UserError: a binding has the wrong type, refers to itself, or needs more memory than there is; or a line of the

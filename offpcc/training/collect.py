@@ -84,15 +84,10 @@ def play_episode(
     longest_episode: int = LONGEST_EPISODE,
     epsilon: float | None = None,
 ) -> Iterator[Transition]:
-    """Run an episode and yield its transitions.
+    """Run an episode in an environment with ``scale_actions``, and yield its transitions.
 
-    Args:
-        env: an environment from `offpcc.make` with ``scale_actions``.
-        actor: the agent that acts; its hidden state is kept over the whole episode. None for random actions.
-        seeds: the seeds of everything random.
-        deterministic: True to act with the mode of the policy.
-        longest_episode: environment steps after which an episode counts as endless.
-        epsilon: see `EpsilonGreedyActor`; None to act with the actor itself.
+    Without an actor, actions are random. With `epsilon`, an `EpsilonGreedyActor` acts; else the mode of the policy if
+    `deterministic`.
     """
     seed_global_generators(seeds.others)
     draws = np.random.default_rng(seeds.actions)

@@ -57,11 +57,8 @@ def check_unchanged(old: Settings, new: Settings, was_bound: Settings | None, is
     A value that only one of the two has counts only if it was bound. So a new parameter with a default is accepted. A
     default that has changed is refused like a changed binding.
 
-    Args:
-        old: the values that the run used.
-        new: the values that it would use now.
-        was_bound: the bindings among the old values; None if they are not known, and then all of them count.
-        is_bound: the bindings among the new values.
+    `was_bound` are the bindings among the old values; None if they are not known, and then all of them count.
+    `is_bound` are those among the new values.
 
     Returns:
         Messages about changes that may affect learning, or the end of the run, from now on.

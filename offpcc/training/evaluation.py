@@ -48,15 +48,8 @@ def run_episodes(
 ) -> list[EpisodeResult]:
     """Run one episode per seed, in parallel in `envs`, with one batched `act` per time step.
 
-    Args:
-        algorithm: the agent, which acts with the mode of its policy and does not change.
-        envs: the environments; their number is the largest number of parallel episodes.
-        seeds: seeds of the resets, one per episode.
-        longest_episode: environment steps after which an episode counts as endless.
-        watch: called with an environment after each of its resets and steps.
-
-    Returns:
-        The results in the order of `seeds`.
+    The agent acts with the mode of its policy, and does not change. `watch` is called with an environment after each of
+    its resets and steps. The results are in the order of `seeds`.
 
     Raises:
         UserError: an episode does not end.

@@ -54,13 +54,8 @@ class Interaction:
     The agent's noise is drawn for all environments at once. If a life is lost (`StepResult.life_lost`), the buffer of
     an agent without memory gets a termination, while the episode goes on.
 
-    Args:
-        environments: the environments to act in.
-        algorithm: the agent that acts.
-        buffer: receives every transition, with the number of its environment. Other objects in `stores` receive the
-            same.
-        seed: the seed of random exploration.
-        longest_episode: environment steps after which an episode of an agent with memory counts as endless.
+    The buffer receives every transition, with the number of its environment; so do other objects in `stores`. The seed
+    is that of random exploration. After `longest_episode` steps, an episode of an agent with memory counts as endless.
     """
 
     learns_of_lives = True  # whether the buffer gets terminations for lost lives

@@ -527,9 +527,8 @@ def collect(
     with for_python(), same_global_generators():
         opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor, shows_state=True)
         with closing(guarded(opened)) as played:
-            facts = {"seed": seed, "deterministic": deterministic, "epsilon": epsilon, "algorithm": "random"}
-            if actor is not None:
-                facts["algorithm"] = type(actor).__name__
+            facts = {"seed": seed, "deterministic": deterministic, "epsilon": epsilon}
+            facts["algorithm"] = "random" if actor is None else type(actor).__name__
             if num_envs > 1 or worker_processes:
                 facts["num_envs"] = num_envs
             metadata = settings_of_recording(opened, facts)
@@ -557,12 +556,9 @@ COLUMNS = ("observations", "actions", "rewards", "terminations", "truncations", 
 
 
 class _Episodes:
-    """Stores the transitions of N environments until there are enough; see `core.Store`.
+    """Stores `steps` transitions of N environments, with actions in the environment's units; see `core.Store`.
 
-    Args:
-        scale: converts actions to the environment's units, in which they are stored.
-        steps: the number of transitions to store; later ones are ignored.
-        num_envs: N.
+    Later transitions are ignored.
     """
 
     def __init__(self, scale: ActionScale | ActionIndex, steps: int, num_envs: int) -> None:

@@ -34,17 +34,10 @@ READ_LATER = ("config_name", "wandb_id")  # strings in run.json that later code 
 class RunFolder:
     """The folder of a run: `results/<env>/<algo>/<run_id>/`, or any folder; see `at`.
 
-    Args:
-        results: the folder of all runs.
-        env: the environment's id or another label of the run. Characters that are not safe in a path become "-".
-        algo: the algorithm's name.
-        run_id: the run's number.
-
-    Attributes:
-        is_in_results: whether the folders beside it are runs with other seeds.
+    `env` may be another label of the run. Characters that are not safe in a path become "-".
     """
 
-    is_in_results = True
+    is_in_results = True  # whether the folders beside it are runs with other seeds
 
     def __init__(self, results: Path, env: str, algo: str, run_id: int) -> None:
         self._set(results / path_part(env) / path_part(algo) / str(run_id), run_id)

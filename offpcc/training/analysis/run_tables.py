@@ -157,25 +157,15 @@ def cut(words: Sequence[str], between: str) -> str:
 
 
 class Summary(NamedTuple):
-    """The final result of a group of runs.
+    """The final result of a group of runs."""
 
-    Attributes:
-        environment: The environment's name.
-        label: The group's name in the legend.
-        num_runs: Runs with at least one number for the metric.
-        final_mean: Mean over runs at `steps`.
-        final_std: Standard deviation over runs at `steps` (with divisor N, NumPy's default).
-        steps: The last environment step at which all runs of the group have a number.
-        longest: The last environment step of the longest run.
-    """
-
-    environment: str
-    label: str
-    num_runs: int
-    final_mean: float
-    final_std: float
-    steps: int
-    longest: int
+    environment: str  # the environment's name
+    label: str  # the group's name in the legend
+    num_runs: int  # runs with at least one number for the metric
+    final_mean: float  # mean over runs at `steps`
+    final_std: float  # standard deviation over runs at `steps` (with divisor N, NumPy's default)
+    steps: int  # the last environment step at which all runs of the group have a number
+    longest: int  # the last environment step of the longest run
 
 
 def summarize(environment: str, label: str, found: Mean) -> Summary:

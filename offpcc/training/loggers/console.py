@@ -39,12 +39,8 @@ class ConsoleLogger(Logger):
     """Shows one live display in a terminal, and prints one plain line per epoch elsewhere, as in a notebook.
 
     The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
-    the latest training and test return. Output of other code to the standard streams appears above the display.
-
-    Args:
-        title: The run's name.
-        console: The console to write to; standard output by default.
-        has_train_returns: Whether the run has training episodes; one from recorded data alone has none.
+    the latest training and test return. Output of other code to the standard streams appears above the display. A run
+    from recorded data alone has no training episodes, so no `has_train_returns`.
     """
 
     def __init__(self, title: str, *, console: Console | None = None, has_train_returns: bool = True) -> None:

@@ -15,10 +15,8 @@ class CSVLogger(Logger):
     may leave a part of a line, which `read_progress` skips and a resumed run replaces. Floats are written with enough
     digits to read back the same float.
 
-    Args:
-        file: The CSV file; an existing file is overwritten.
-        columns: The header.
-        rows: After a resume, the rows of the earlier epochs. Their columns are added to the header.
+    An existing file is overwritten. After a resume, `rows` are those of the earlier epochs; the header also gets their
+    columns.
     """
 
     keeps_data = True  # a run needs its table, so a disk error ends the run

@@ -289,16 +289,9 @@ class Imagination(Callback):
 
     All its randomness is the model's and its own generator's, and the agent's noise. `state_dict` holds its state.
 
-    Args:
-        options: the settings.
-        model: the model.
-        buffer: receives the rollouts; its real part is where they start.
-        rows: recorded data of the model; None to train the model on the buffer's real part during the run.
-        training: settings of this training.
-        seed: the seed.
-        discount: the agent's discount.
-        reward_scale: the agent's factor on rewards in targets.
-        reward_shift: what the agent then adds to them.
+    The buffer receives the rollouts, which start in its real part. `rows` are recorded data of the model; None to train
+    the model on the buffer's real part during the run, by `training`. The discount is the agent's; in its targets, a
+    reward is multiplied by `reward_scale`, and `reward_shift` is added.
     """
 
     def __init__(

@@ -255,15 +255,8 @@ class ImaginedEpisodes:
 
     A rollout ends where the model predicts a termination. It is cut after `length` steps, or before the first step at
     which the elites disagree more than anywhere in the model's own data. An agent with memory first reads its
-    recorded episode up to the start of the rollout.
-
-    Args:
-        model: the model.
-        rows: the data, seen and scaled as those of the model.
-        actor: the agent that acts; None for random actions.
-        length: largest number of steps of a rollout.
-        seed: seed of the starts, of the model's noise and of the agent's noise.
-        deterministic: True to act with the mode of the policy.
+    recorded episode up to the start of the rollout. `rows` are seen and scaled as the model's data. Without an actor,
+    actions are random; if `deterministic`, the actor acts with the mode of its policy.
 
     Attributes:
         num_bounded: number of yielded steps whose next observation was moved back into the range of the data.
