@@ -13,8 +13,7 @@ import pytest
 from benchmarks import memory_returns, results
 from benchmarks.cases import OURS
 from offpcc.training.analysis import run_statistics
-from offpcc.training.online import loss_at_switch
-from offpcc.training.results import read_progress
+from offpcc.training.analysis.run_tables import loss_at_switch, read_progress
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"

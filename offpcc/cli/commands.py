@@ -35,7 +35,14 @@ from offpcc.envs.rendering import has_screen
 from offpcc.envs.tasks import atari, dm_control_suite
 from offpcc.envs.wrappers import raw_actions
 from offpcc.training.analysis.run_statistics import EPISODE_RESAMPLES, LEVEL, mean_interval
-from offpcc.training.analysis.run_tables import groups_of, groups_with_numbers, labels_of, losses_at_switch
+from offpcc.training.analysis.run_tables import (
+    DROP_STEPS,
+    Loss,
+    groups_of,
+    groups_with_numbers,
+    labels_of,
+    losses_at_switch,
+)
 from offpcc.training.evaluation import (
     OtherEnvironmentError,
     changes_rewards,
@@ -48,7 +55,6 @@ from offpcc.training.interaction import EpisodeResult, episode_options, success_
 from offpcc.training.loggers import check_installed, report_errors, upload_report
 from offpcc.training.loggers.console import format_return, progress_bar, return_decimals
 from offpcc.training.models.files import load_model
-from offpcc.training.online import DROP_STEPS, Loss
 from offpcc.training.results import check_memory, check_model, evaluate_from_data, files_of_report
 from offpcc.training.results import plot as plot_runs
 from offpcc.training.results import report as report_runs

@@ -1,4 +1,4 @@
-"""From offline to online: its settings, the take-over of networks, decaying coefficients, and what a run lost."""
+"""From offline to online: its settings, the take-over of networks, and decaying coefficients."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Annotated, Any, NamedTuple
-
-import numpy as np
+from typing import Annotated, Any
 
 from offpcc.algorithms import ActorCritic
 from offpcc.algorithms.components import Temperature
@@ -38,7 +36,6 @@ from offpcc.utils.rng import derived_seed
 from offpcc.utils.tensor_files import find_misfit
 
 DEFAULT_ENV_STEPS = 50_000  # of a run that continues another one
-DROP_STEPS = 50_000  # environment steps in which `drop` looks for the least return
 Names = Annotated[
     Sequence[str],
     Rule(
@@ -368,43 +365,3 @@ def _matched(algorithm: ActorCritic, state: Mapping[str, Any], source: str, norm
         elif is_target or id(part) in networks:
             raise OtherNetworksError(f"{name} cannot go on from {source}: {misfit}; {advice}")
     return found
-
-
-class Loss(NamedTuple):
-    """What a run lost at its switch, from its table."""
-
-    drop: float  # the best test return offline minus the least of the first `DROP_STEPS` environment steps
-    regret: float  # mean of 1 - score over the online tests; see `loss_at_switch`
-    has_score: bool  # whether the score is the normalised one
-
-
-def switch_of(progress: Mapping[str, Sequence[float]]) -> float | None:
-    """Return the step of a table at which learning went on in the environment; None if it did not."""
-    online = [
-        step - env_step
-        for step, env_step in zip(progress["step"], progress.get("env_step", ()), strict=False)
-        if not math.isnan(env_step)
-    ]
-    return online[0] if online else None
-
-
-def loss_at_switch(progress: Mapping[str, Sequence[float]]) -> Loss | None:
-    """Return drop and regret of a table, as Tarasov et al. 2022 (CORL, arXiv:2210.07105) define regret.
-
-    Without normalised scores, the score is (R - first) / (best - first), with the first and the best test return of the
-    run. It is NaN where both are equal. A drop below 0 means that no test was worse than the best one offline. Without
-    tests of both phases, the result is None.
-    """
-    if switch_of(progress) is None or "test/return" not in progress:
-        return None
-    returns, env_steps = np.asarray(progress["test/return"]), np.asarray(progress["env_step"])
-    known, online = ~np.isnan(returns), ~np.isnan(env_steps)
-    offline, early = returns[known & ~online], returns[known & online & (env_steps <= DROP_STEPS)]
-    if not len(offline) or not len(early):
-        return None
-    if has_score := "test/normalized_score" in progress:
-        scores = np.asarray(progress["test/normalized_score"])[known & online] / 100.0
-    else:
-        first, best = returns[known][0], returns[known].max()
-        scores = (returns[known & online] - first) / (best - first) if best > first else np.full(1, np.nan)
-    return Loss(float(offline.max() - early.min()), float((1.0 - scores).mean()), has_score)

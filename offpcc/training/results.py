@@ -57,14 +57,13 @@ from offpcc.training.analysis.policy_evaluation import ValueEstimate, as_actor_s
 from offpcc.training.analysis.report import make_report
 from offpcc.training.analysis.report_figure import draw_report
 from offpcc.training.analysis.run_statistics import mean_interval
-from offpcc.training.analysis.run_tables import Curve, Summary, curve_of, find_runs, read_progress
+from offpcc.training.analysis.run_tables import Curve, Loss, Summary, curve_of, find_runs, loss_at_switch, read_progress
 from offpcc.training.collect import EpsilonGreedyActor, Seeds, play_episode
 from offpcc.training.evaluation import evaluate_actor, open_environment, overview_of
 from offpcc.training.interaction import EpisodeResult, Interaction, episode_options, success_rate
 from offpcc.training.models.files import fit_model, load_model, unfinished_model
 from offpcc.training.models.quality import Quality, model_quality
 from offpcc.training.models.training import ModelTraining
-from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import Arguments, check_part, configured_make, torch_settings
 from offpcc.utils import signals

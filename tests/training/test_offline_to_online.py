@@ -28,13 +28,13 @@ from offpcc.data import ReplayBuffer
 from offpcc.networks.layers import EnsembleLayerNorm
 from offpcc.networks.noise import Noise
 from offpcc.training.analysis.plotting import plot_run
-from offpcc.training.analysis.run_tables import read_progress
+from offpcc.training.analysis.run_tables import loss_at_switch, read_progress, switch_of
 from offpcc.training.callbacks import Callback
 from offpcc.training.checkpoint import Checkpoints, read_checkpoint, take_networks
 from offpcc.training.fit import fit
 from offpcc.training.interaction import Interaction
 from offpcc.training.loggers import Loggers
-from offpcc.training.online import OnlineOptions, OnlinePhase, loss_at_switch, normalizes, switch_of, take_over
+from offpcc.training.online import OnlineOptions, OnlinePhase, normalizes, take_over
 from offpcc.training.spec import RunSpec
 from offpcc.utils import signals
 from offpcc.utils.errors import DataWarning, UserError

@@ -18,8 +18,8 @@ from offpcc.training.analysis.run_tables import (
     means_of,
     read_progress,
     summarize,
+    switch_of,
 )
-from offpcc.training.online import switch_of
 from offpcc.utils.figures import COLORS, line_looks, new_figure, save_figure
 
 if TYPE_CHECKING:

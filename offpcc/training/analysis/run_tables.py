@@ -1,6 +1,7 @@
 """Tables of runs: finds the folders of runs, reads their `progress.csv`, groups runs, and aligns their curves."""
 
 import csv
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -12,12 +13,12 @@ import numpy.typing as npt
 
 from offpcc.config.loading import named_in_results
 from offpcc.training.comparison import group_runs
-from offpcc.training.online import Loss, loss_at_switch
 from offpcc.training.run_dir import RunFolder, path_part
 from offpcc.utils.errors import UserError, first_line
 
 Array = npt.NDArray[np.float64]
 Progress = dict[str, list[float]]  # the columns of a `progress.csv`
+DROP_STEPS = 50_000  # environment steps in which `drop` looks for the least return
 MOST_LISTED = 6  # the most runs or columns that a message lists
 
 
@@ -89,6 +90,46 @@ def curve_of(progress: Progress, metric: str) -> Curve:
     std = np.asarray(progress.get(f"{metric}_std", np.zeros_like(mean)))
     known = ~np.isnan(mean)
     return Curve(steps[known], mean[known], np.nan_to_num(std[known]))
+
+
+class Loss(NamedTuple):
+    """What a run lost at its switch, from its table."""
+
+    drop: float  # the best test return offline minus the least of the first `DROP_STEPS` environment steps
+    regret: float  # mean of 1 - score over the online tests; see `loss_at_switch`
+    has_score: bool  # whether the score is the normalised one
+
+
+def switch_of(progress: Progress) -> float | None:
+    """Return the step of a table at which learning went on in the environment; None if it did not."""
+    online = [
+        step - env_step
+        for step, env_step in zip(progress["step"], progress.get("env_step", ()), strict=False)
+        if not math.isnan(env_step)
+    ]
+    return online[0] if online else None
+
+
+def loss_at_switch(progress: Progress) -> Loss | None:
+    """Return drop and regret of a table, as Tarasov et al. 2022 (CORL, arXiv:2210.07105) define regret.
+
+    Without normalised scores, the score is (R - first) / (best - first), with the first and the best test return of the
+    run. It is NaN where both are equal. A drop below 0 means that no test was worse than the best one offline. Without
+    tests of both phases, the result is None.
+    """
+    if switch_of(progress) is None or "test/return" not in progress:
+        return None
+    returns, env_steps = np.asarray(progress["test/return"]), np.asarray(progress["env_step"])
+    known, online = ~np.isnan(returns), ~np.isnan(env_steps)
+    offline, early = returns[known & ~online], returns[known & online & (env_steps <= DROP_STEPS)]
+    if not len(offline) or not len(early):
+        return None
+    if has_score := "test/normalized_score" in progress:
+        scores = np.asarray(progress["test/normalized_score"])[known & online] / 100.0
+    else:
+        first, best = returns[known][0], returns[known].max()
+        scores = (returns[known & online] - first) / (best - first) if best > first else np.full(1, np.nan)
+    return Loss(float(offline.max() - early.min()), float((1.0 - scores).mean()), has_score)
 
 
 class Aligned(NamedTuple):
