@@ -313,7 +313,7 @@ def _build_run(spec: RunSpec, data: OfflineDataset | None, check: Callable[[Expe
             algorithm.epsilon.is_offline = True
         imagination = None
         if spec.then_env_steps:
-            then = _algorithm_online(spec, algorithm, data, task.observations, task.actions)
+            then = _algorithm_online(spec, algorithm, data, task)
             mixed, waiting, _ = _build_interaction(spec, task, then, tests, recorded=buffer)
             with closed_on_failure(waiting):
                 parts = then, mixed, waiting, spec.seed, columns_of(algorithm, tests)
@@ -641,9 +641,7 @@ def _given_model(spec: RunSpec, file: Path, data: OfflineDataset) -> DynamicsMod
     return model
 
 
-def _algorithm_online(
-    spec: RunSpec, before: ActorCritic, data: OfflineDataset, observations: spaces.Box, actions: ActionSpace
-) -> ActorCritic:
+def _algorithm_online(spec: RunSpec, before: ActorCritic, data: OfflineDataset, task: _Task) -> ActorCritic:
     """Return the algorithm of the online phase: the one of the dataset, or another one that can take over."""
     if spec.online.algorithm is None:
         return before
@@ -656,7 +654,7 @@ def _algorithm_online(
     if cls is type(before):
         return before
     with explain_failure(cls.__name__, "hidden_dims, hidden_dim or num_critics"), seeded_init(spec):
-        algorithm: ActorCritic = cls(observations, actions, device=spec.device, seed=spec.seed)
+        algorithm: ActorCritic = cls(task.observations, task.actions, device=spec.device, seed=spec.seed)
     if algorithm.has_critics and before.has_critics and algorithm.n_step != before.n_step:
         raise UserError(
             f"{cls.__name__}.n_step is {algorithm.n_step}, but that of {type(before).__name__} is {before.n_step}; "

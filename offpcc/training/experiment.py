@@ -288,8 +288,7 @@ class Experiment:
     def go_online(self, switch_step: int | None = None) -> None:
         """Go on in the environment: with the algorithm, the buffer and the interaction of `online`.
 
-        Args:
-            switch_step: steps of the first phase, if `loop` does not know them yet.
+        `switch_step` are the steps of the first phase, if `loop` does not know them yet.
 
         Raises:
             UserError: the run was built without `then_env_steps`, or its networks differ.
@@ -419,12 +418,9 @@ class Experiment:
                 part.close()
 
     def record(self, file: Path, seed: int, resume: bool = False) -> None:
-        """Record all transitions from now on; `recorder.merge` writes the file.
+        """Record all transitions from now on; `recorder.merge` writes the file, in D4RL's format.
 
-        Args:
-            file: the file to write, in D4RL's format; see `Recorder`.
-            seed: the seed, stored in the file's metadata.
-            resume: True to continue an existing recording.
+        The seed is stored in the file's metadata. If `resume`, an existing recording goes on.
 
         Raises:
             UserError: the run has no environment to record, it is recorded already, or the file cannot be written.

@@ -320,15 +320,19 @@ def ended(spec: RunSpec, checkpoint: Checkpoint) -> bool:
     return level is not None and done.last_tests_reach(level, number)
 
 
-def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
-    """Load the run that this one continues in its environment; return messages about it."""
-    source = RunFolder.at(as_path(str(spec.start_from)))
+def _read_start(option: str, folder: Path | None, kind: str) -> tuple[RunFolder, Checkpoint, list[str]]:
+    """Return the run that an option names, its checkpoint, and messages about it; `kind` is what it has to be."""
+    source = RunFolder.at(as_path(str(folder)))
     checkpoint, messages = read_checkpoint_of_run(source)
     if checkpoint is None:
-        raise UserError(
-            f"--from {source.path}: there is no checkpoint of a run; give the folder of a run that learned from "
-            f"recorded data, such as results/ENV_from_DATA/ALGO/1"
-        )
+        raise UserError(f"{option} {source.path}: there is no checkpoint of a run; give the folder of {kind}")
+    return source, checkpoint, messages
+
+
+def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
+    """Load the run that this one continues in its environment; return messages about it."""
+    kind = "a run that learned from recorded data, such as results/ENV_from_DATA/ALGO/1"
+    source, checkpoint, messages = _read_start("--from", spec.start_from, kind)
     checkpoints.continue_online(checkpoint, experiment)
     loop = experiment.loop
     messages.append(f"going on from {source.path} after epoch {loop.epoch}, step {loop.step:,}")
@@ -344,13 +348,7 @@ def continue_run(spec: RunSpec, experiment: Experiment) -> list[str]:
 
 def start_from_networks(spec: RunSpec, experiment: Experiment) -> list[str]:
     """Load the networks of another run; return messages about it."""
-    source = RunFolder.at(as_path(str(spec.init)))
-    checkpoint, messages = read_checkpoint_of_run(source)
-    if checkpoint is None:
-        raise UserError(
-            f"--init {source.path}: there is no checkpoint of a run; give the folder of a run, such as "
-            f"results/ENV/ALGO/1"
-        )
+    source, checkpoint, messages = _read_start("--init", spec.init, "a run, such as results/ENV/ALGO/1")
     algorithm: Any = experiment.algorithm
     skipped = {name: value for name in algorithm.first_updates if (value := getattr(algorithm, name))}
     if other := checkpoints.take_networks(checkpoint, experiment):

@@ -80,17 +80,11 @@ REPORT_SUFFIXES = (".png", ".md", ".tex", ".json")
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The episodes of `evaluate`.
+    """The episodes of `evaluate`."""
 
-    Attributes:
-        returns: (E,), undiscounted.
-        lengths: (E,), environment steps.
-        success_rate: the share of episodes whose last ``info`` has a true ``is_success`` (or ``success``); None if none
-            has this entry.
-    """
-
-    returns: np.ndarray
-    lengths: np.ndarray
+    returns: np.ndarray  # (E,), undiscounted
+    lengths: np.ndarray  # (E,), environment steps
+    # the share of episodes whose last ``info`` has a true ``is_success`` (or ``success``); None if none has this entry
     success_rate: float | None = None
 
     @classmethod
@@ -123,15 +117,10 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run in its folder, from `fit` or `load_run`.
+    """A run in its folder, from `fit` or `load_run`."""
 
-    Attributes:
-        folder: the run's folder.
-        was_finished: whether the run was finished already when `fit` or `load_run` was called.
-    """
-
-    folder: Path
-    was_finished: bool = False
+    folder: Path  # the run's folder
+    was_finished: bool = False  # whether the run was finished already when `fit` or `load_run` was called
     _env_function: EnvFunction | None = field(default=None, repr=False, compare=False)  # of this process
 
     def __getstate__(self) -> dict[str, Any]:

@@ -389,11 +389,7 @@ class RunSpec:
         return run_label(self.env, self.dataset, *part, goes_online=self.then_env_steps > 0)
 
     def num_epochs(self, switch_epoch: int | None = None) -> int:
-        """Return the number of epochs of the whole run.
-
-        Args:
-            switch_epoch: the epochs before the online phase, if they are over.
-        """
+        """Return the number of epochs of the whole run; `switch_epoch` are those before the online phase, if over."""
         offline: int = self.training["num_epochs"] if switch_epoch is None else switch_epoch
         online: int = math.ceil(self.then_env_steps / self.training["num_steps_per_epoch"])
         return offline + online

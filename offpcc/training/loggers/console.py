@@ -39,8 +39,8 @@ class ConsoleLogger(Logger):
     """Shows one live display in a terminal, and prints one plain line per epoch elsewhere, as in a notebook.
 
     The display holds the run's title and phase, a bar with the steps done, steps per second, time left, and
-    the latest training and test return. Output of other code to the standard streams appears above the display. A run
-    from recorded data alone has no training episodes, so no `has_train_returns`.
+    the latest training and test return. Output of other code to the standard streams appears above the display. If not
+    `has_train_returns`, as for a run from recorded data alone, there are no training episodes.
     """
 
     def __init__(self, title: str, *, console: Console | None = None, has_train_returns: bool = True) -> None:
