@@ -515,8 +515,8 @@ def collect(
     with for_python(), same_global_generators():
         opened = make_env(scale_actions=True) if actor is None else open_environment(make_env, actor, shows_state=True)
         with closing(guarded(opened)) as played:
-            facts = {"seed": seed, "deterministic": deterministic, "epsilon": epsilon}
-            facts["algorithm"] = "random" if actor is None else type(actor).__name__
+            name = "random" if actor is None else type(actor).__name__
+            facts = {"seed": seed, "deterministic": deterministic, "epsilon": epsilon, "algorithm": name}
             if num_envs > 1 or worker_processes:
                 facts["num_envs"] = num_envs
             metadata = settings_of_recording(opened, facts)
