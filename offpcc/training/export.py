@@ -70,13 +70,21 @@ class Latency(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """What `export` wrote."""
+    """What `export` wrote.
 
-    file: Path  # the graph or program
-    contract_file: Path  # the contract
-    contract: dict[str, Any]  # its content
-    difference: float  # largest difference between an action of the exported actor and of the agent, in [-1, 1]
-    latency: Latency  # time of a step
+    Attributes:
+        file: the graph or program.
+        contract_file: the contract.
+        contract: its content.
+        difference: largest difference between an action of the exported actor and of the agent, in [-1, 1].
+        latency: time of a step.
+    """
+
+    file: Path
+    contract_file: Path
+    contract: dict[str, Any]
+    difference: float
+    latency: Latency
 
 
 class ActorStep(nn.Module):

@@ -80,11 +80,17 @@ REPORT_SUFFIXES = (".png", ".md", ".tex", ".json")
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The episodes of `evaluate`."""
+    """The episodes of `evaluate`.
 
-    returns: np.ndarray  # (E,), undiscounted
-    lengths: np.ndarray  # (E,), environment steps
-    # the share of episodes whose last ``info`` has a true ``is_success`` (or ``success``); None if none has this entry
+    Attributes:
+        returns: (E,), undiscounted.
+        lengths: (E,), environment steps.
+        success_rate: the share of episodes whose last ``info`` has a true ``is_success`` (or ``success``); None if none
+            has this entry.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
     success_rate: float | None = None
 
     @classmethod
@@ -117,10 +123,15 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run in its folder, from `fit` or `load_run`."""
+    """A run in its folder, from `fit` or `load_run`.
 
-    folder: Path  # the run's folder
-    was_finished: bool = False  # whether the run was finished already when `fit` or `load_run` was called
+    Attributes:
+        folder: the run's folder.
+        was_finished: whether the run was finished already when `fit` or `load_run` was called.
+    """
+
+    folder: Path
+    was_finished: bool = False
     _env_function: EnvFunction | None = field(default=None, repr=False, compare=False)  # of this process
 
     def __getstate__(self) -> dict[str, Any]:

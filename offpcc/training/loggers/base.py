@@ -15,15 +15,25 @@ Row = Mapping[str, float | int | None]
 
 
 class Progress(NamedTuple):
-    """Progress of a run."""
+    """Progress of a run.
 
-    step: int  # environment steps done
-    num_steps: int  # environment steps of the whole run
-    steps_per_second: float  # recent environment steps per second, including the time for updates and tests
-    seconds_left: float  # expected time to the end of the run, in seconds
-    train_return: float | None  # return of the latest training episode or episodes, None before the first
-    test_return: float | None  # mean return of the latest test episodes, None before the first
-    phase: str  # "exploring at random", "learning" or "testing"
+    Attributes:
+        step: Environment steps done.
+        num_steps: Environment steps of the whole run.
+        steps_per_second: Recent environment steps per second, including the time for updates and tests.
+        seconds_left: Expected time to the end of the run, in seconds.
+        train_return: Return of the latest training episode or episodes, None before the first.
+        test_return: Mean return of the latest test episodes, None before the first.
+        phase: "exploring at random", "learning" or "testing".
+    """
+
+    step: int
+    num_steps: int
+    steps_per_second: float
+    seconds_left: float
+    train_return: float | None
+    test_return: float | None
+    phase: str
 
 
 class Logger(Protocol):
