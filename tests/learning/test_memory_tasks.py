@@ -69,13 +69,15 @@ class Cue(gymnasium.Env):
 def learn_cue(algo, num_steps, length=5, seed=1, cell="lstm"):
     """The mean return of 40 test episodes after `num_steps` environment steps."""
     env = Cue(length, image=algo.startswith("c"))
-    front = functools.partial(Convolutional, channels=(8,), kernels=(4,), strides=(4,), feature_dim=16)
+    images = functools.partial(Convolutional, channels=(8,), kernels=(4,), strides=(4,), feature_dim=16)
     memory = functools.partial(Recurrent, cell=cell, hidden_dim=16, num_layers=1)
     options = {}
     if algo.endswith("_s"):
-        options["shared_encoder"] = functools.partial(memory, front=front) if algo.startswith("c") else memory
+        options["shared_encoder"] = (
+            functools.partial(memory, feature_extractor=images) if algo.startswith("c") else memory
+        )
     else:
-        options |= {"shared_encoder": front} if algo.startswith("c") else {}
+        options |= {"shared_encoder": images} if algo.startswith("c") else {}
         options |= {"encoder": memory} if "r" in algo else {}
     options |= {} if "sac" in algo else {"action_noise": 0.3}
     options |= {"alpha": 0.1, "alpha_lr": 3e-3} if "sac" in algo else {}
@@ -95,7 +97,7 @@ def learn_cue(algo, num_steps, length=5, seed=1, cell="lstm"):
     return np.mean([result.episode_return for result in tests.run(algorithm, 40, 40)])
 
 
-@pytest.mark.parametrize("algo", some_fast(WITH_MEMORY, {"rsac"}))
+@pytest.mark.parametrize("algo", some_fast(WITH_MEMORY, {"rsac", "crtd3_s"}))
 def test_agents_with_memory_remember_a_cue(algo):
     """In one of three runs: deterministic policies may come to rest at the border, where nothing moves them."""
     assert any(learn_cue(algo, 2_000, seed=seed) > 0.8 for seed in (1, 2, 3))
