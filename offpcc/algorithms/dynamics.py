@@ -191,7 +191,7 @@ class DynamicsModel(nn.Module):
     def predict(self, x: Tensor, members: Tensor | None = None) -> Prediction:
         """Predict normalised targets for inputs (N, B, k (O + A)), a batch for each of `members`; default: all.
 
-        Or for inputs (B, k (O + A)), each by its own of `members` (B,).
+        With inputs (B, k (O + A)), `members` (B,) names the network of each row, and predictions have no axis N.
         """
         change: Prediction = self.dynamics(x, members)
         if self.reward is None:

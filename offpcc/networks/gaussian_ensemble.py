@@ -27,7 +27,8 @@ class Prediction(NamedTuple):
 class GaussianEnsemble(nn.Module):
     """Ensemble of N networks that predict a diagonal Gaussian (Chua et al. 2018, arXiv:1805.12114).
 
-    One batched matrix product computes each layer of all members; on a CPU, many rows pass through member by member.
+    One batched matrix product computes each layer of all members. On a CPU, many rows pass through member by member; on
+    every device, so do rows that name their members.
 
     Args:
         num: number of members N.
@@ -64,7 +65,7 @@ class GaussianEnsemble(nn.Module):
     def forward(self, x: Tensor, members: Tensor | None = None) -> Prediction:
         """Predict for inputs (N, B, num_in), a batch for each of `members` (N,); default: all.
 
-        Or for inputs (B, num_in), each by its own of `members` (B,); then the predictions have no axis N.
+        With inputs (B, num_in), `members` (B,) names the network of each row, and predictions have no axis N.
         """
         if members is not None and x.dim() == 2:
             return self._bounded(self._run_rows(x, members), self.low[members, 0], self.high[members, 0])
@@ -72,7 +73,9 @@ class GaussianEnsemble(nn.Module):
         return self._bounded(self._run(x, members), low, high)
 
     def _run_rows(self, x: Tensor, members: Tensor) -> Tensor:
-        """Run each row of x (B, num_in) through its own of `members` (B,): means, log variances and logits."""
+        """Run each row of x (B, num_in) through the network that `members` (B,) names for it; see `_run`."""
+        if not len(x):
+            return x.new_empty(0, 2 * self.num_out + self.num_logits)
         order, counts = members.argsort(stable=True), members.bincount().tolist()
         found = [member for member, count in enumerate(counts) if count]
         parts = x.index_select(0, order).split_with_sizes([counts[member] for member in found])

@@ -65,6 +65,7 @@ def test_each_row_is_predicted_by_its_own_member(activation, layer_norm, has_gra
     x, members = torch.randn(2 * MANY_ROWS, 4, dtype=torch.float64), torch.tensor([3, 1] * MANY_ROWS)
     members[7] = 0
     with torch.set_grad_enabled(has_gradients):
-        found, whole = net(x, members), net(x.expand(5, -1, -1))
-    for one, every in zip(found, whole, strict=True):
+        found, whole, nothing = net(x, members), net(x.expand(5, -1, -1)), net(x[:0], members[:0])
+    for one, every, none in zip(found, whole, nothing, strict=True):
         torch.testing.assert_close(one, every[members, torch.arange(len(x))])
+        assert none.shape == (0, *one.shape[1:])
