@@ -336,7 +336,7 @@ def _watching(plan: Sweep, results: Path | str | None) -> str:
 
 
 def _settings(plan: Sweep, root: Path, common: TrainOptions) -> list[Setting]:
-    """Return the settings. Their options are valid, and existing runs have the same settings."""
+    """Return the settings; raise if an option or a binding is invalid, or if an existing run has other settings."""
     settings, places = [], set[Path]()
     for point in plan.points:
         gin = [f"{name}={value}" for name, value in {**plan.fixed, **point.swept}.items()]

@@ -26,8 +26,9 @@ class Synonym(NamedTuple):
     python: str | None = None
 
 
-# Names in other libraries | our bindings | note | note for Python. An indented line continues the one before it. A name
-# with a class, such as TD3BC.alpha, is for this class and its children.
+# Names in other libraries | our bindings | note | note for Python. A row without the last column has one note for both;
+# if the column is empty, there is none for Python. An indented line continues the one before it. A name with a class,
+# such as TD3BC.alpha, is for this class and its children.
 _TABLE = """
 # learning rates
 learning_rate | ActorCritic.lr

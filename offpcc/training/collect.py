@@ -87,7 +87,7 @@ def play_episode(
     """Run an episode in an environment with ``scale_actions``, and yield its transitions.
 
     Without an actor, actions are random. With `epsilon`, an `EpsilonGreedyActor` acts; else the mode of the policy if
-    `deterministic`.
+    `deterministic`. An episode that does not end within `longest_episode` steps is refused.
     """
     seed_global_generators(seeds.others)
     draws = np.random.default_rng(seeds.actions)

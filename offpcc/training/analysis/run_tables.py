@@ -1,4 +1,7 @@
-"""Tables of runs: finds the folders of runs, reads their `progress.csv`, groups runs, and aligns their curves."""
+"""Tables of runs: finds the folders of runs, reads their `progress.csv`, groups runs, aligns their curves.
+
+It also tells what a run lost at its switch from recorded data to its environment.
+"""
 
 import csv
 import math

@@ -257,6 +257,7 @@ class ImaginedEpisodes:
     which the elites disagree more than anywhere in the model's own data. An agent with memory first reads its
     recorded episode up to the start of the rollout. `rows` are seen and scaled as the model's data. Without an actor,
     actions are random; if `deterministic`, the actor acts with the mode of its policy.
+    The seed is that of the starts, the model's noise and the agent's noise.
 
     Attributes:
         num_bounded: number of yielded steps whose next observation was moved back into the range of the data.

@@ -39,7 +39,10 @@ Order = Annotated[str, one_of((PERMUTATION, BOOTSTRAP, SAME))]
 
 
 class Transitions:
-    """Transitions of recorded rows, in the order of their indices, as a model reads them: k = `history` at a time."""
+    """Transitions of recorded rows, in the order of their indices.
+
+    With each come the last k = `history` observations and actions, which a model reads.
+    """
 
     def __init__(self, rows: TransitionTable, history: int) -> None:
         self.rows, self.history = rows, history

@@ -169,5 +169,5 @@ def test_morel_goes_around_a_pit_that_the_data_do_not_show_and_mbpo_falls_into_i
         returns[algo] = offpcc.evaluate(agent, Pit, 10).mean
         inside[algo] = Pit.steps_inside
     assert inside["morel"] == 0, inside  # of 300
-    assert inside["mopo"] > 250, inside  # 290 of 300
-    assert returns["morel"] > returns["mopo"] + 10.0, returns  # -4.6 to 6.4, and -29.4
+    assert inside["mopo"] > 250, inside  # 280 of 300
+    assert returns["morel"] > returns["mopo"] + 10.0, returns  # 2.7 to 6.5, and -28.5
