@@ -6,8 +6,6 @@ Andrychowicz et al. 2017 (arXiv:1707.01495), with the strategy "future". In a gi
     HindsightReplayBuffer.num_goals = 4
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 

@@ -7,8 +7,6 @@ sequences: Kapturowski et al. 2019 (R2D2, section 2.3). In a gin file::
     PrioritizedReplayBuffer.alpha = 0.6
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`ReplayBuffer`: a buffer of transitions, for agents without memory."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`RecurrentReplayBuffer`: a buffer of whole episodes or segments, for agents with memory."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import deque
