@@ -73,9 +73,8 @@ def learn_cue(algo, num_steps, length=5, seed=1, cell="lstm"):
     memory = functools.partial(Recurrent, cell=cell, hidden_dim=16, num_layers=1)
     options = {}
     if algo.endswith("_s"):
-        options["shared_encoder"] = (
-            functools.partial(memory, feature_extractor=images) if algo.startswith("c") else memory
-        )
+        extractor = {"feature_extractor": images} if algo.startswith("c") else {}
+        options["shared_encoder"] = functools.partial(memory, **extractor)
     else:
         options |= {"shared_encoder": images} if algo.startswith("c") else {}
         options |= {"encoder": memory} if "r" in algo else {}
