@@ -101,7 +101,8 @@ format: $(VENV)/installed-tests
 check: lint test
 
 # What results/README.md reports: environment, algorithm and config of each; ids 1 to 3. `make -j2 evidence` uses 2 cores.
-EVIDENCE := pendulum-p-v0+rsac+evidence/pendulum dmc-cartpole-balance-p-v0+rsac+evidence/dmc_cartpole \
+EVIDENCE := pendulum-p-v0+rsac+evidence/pendulum \
+  $(foreach algo,sac rsac,dmc-cartpole-balance-p-v0+$(algo)+evidence/dmc_cartpole) \
   $(foreach algo,csac crsac,pendulum-img-v0+$(algo)+evidence/pendulum_img) \
   $(foreach algo,ddpg td3 sac,pendulum-v0+$(algo)+evidence/pendulum) \
   $(foreach algo,sac rsac_s rtd3 rdpg,pendulum-p-v0+$(algo)+evidence/pendulum)
@@ -138,12 +139,17 @@ $(PAPER): $(VENV)/installed
 # PyBullet's tasks with hidden velocities or positions, one setting for all, two seeds each: task and epochs of 5,000 steps.
 VELOCITIES := $(addsuffix +60,$(addprefix velocities+,halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0))
 VELOCITIES += $(addsuffix +100,$(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0))
+VELOCITIES_SAC := velocities-without-memory+hopper-bullet-p-v0
 
-evidence-velocities: $(VELOCITIES)
+evidence-velocities: $(VELOCITIES) $(VELOCITIES_SAC)
 
 $(VELOCITIES): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config evidence/velocities.gin --run_id 1 2 \
 	  --gin "train.num_epochs = $(word 3,$(subst +, ,$@))" --threads 1 --results results/evidence/velocities --no_video --resume
+
+$(VELOCITIES_SAC): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo sac --config evidence/velocities.gin --run_id 1 \
+	  --threads 1 --results results/evidence/velocities --no_video --resume
 
 # Learning from recorded data: environment, data, algorithm, config. The first two kinds of data are made here; the last are
 # others' recordings, which are to lie in $OFFPCC_DATASETS (results/README.md names their sources).

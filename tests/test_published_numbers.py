@@ -135,6 +135,16 @@ def test_hidden_velocities():
         assert hours == ", ".join(f"{float(run[-1]['time/hours']):.1f}" for run in runs), task
 
 
+def test_hidden_velocities_without_memory():
+    for task, algo, steps, *numbers, hours in rows_of(
+        "task", "algorithm", "steps", "last test", "last five tests", "best test", "hours"
+    ):
+        folder = f"published_velocities/{task}/{algo.strip('`')}"
+        (rows,), (tests,) = progress(folder), returns(folder)
+        assert numbers == [f"{value:,.0f}" for value in (tests[-1], np.mean(tests[-5:]), max(tests))], task
+        assert (steps, hours) == (f"{int(rows[-1]['step']):,}", f"{float(rows[-1]['time/hours']):.1f}"), task
+
+
 def test_heads():
     header = ("heads", "config", "return after 15,000 steps", "steps to -200, each seed", "mean of all 15 tests")
     for heads, _, last, steps, whole in rows_of(*header):
