@@ -1,7 +1,6 @@
 """Algorithms that learn in a model: what they store, their limits, their buffers, and exact resume."""
 
 import contextlib
-import csv
 import functools
 import shutil
 
@@ -12,6 +11,7 @@ import torch
 from conftest import merged, rows
 from exact_resume import assert_equal_runs, assert_same
 from gymnasium.spaces import Box
+from runs import assert_stops_and_resumes_exactly, progress_rows
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
@@ -23,7 +23,6 @@ from offpcc.data.buffers.storage import RecordedEpisodes, TransitionTable
 from offpcc.data.offline import read
 from offpcc.networks import Recurrent
 from offpcc.training import build
-from offpcc.training.checkpoint import Checkpoints
 from offpcc.training.models.files import load_model, model_for_data
 from offpcc.training.models.imagination import Imagination, ImaginationOptions, imagination_options
 from offpcc.training.models.training import ModelFit, ModelTraining
@@ -84,10 +83,14 @@ def recorded(num_episodes=6, length=12, low=0.0, high=1.0):
     return read(Dataset.from_episodes(episodes, action_range=(-1.0, 1.0)))
 
 
+def untrained(algo="mopo"):
+    return ALGORITHMS[algo](VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+
+
 def played(algo="mopo", history=1, data=None, number=50, length=4, **options):
     """Let an untrained agent play in the known model; return the imagination."""
     data = data or recorded()
-    algorithm = ALGORITHMS[algo](VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    algorithm = untrained(algo)
     model = KnownModel(2, 1, history=history, hidden_dims=(8,), num_members=2, num_elites=2)
     spread = {"mean": 0.5, "std": 0.1, "0.5": 0.5, "0.9": 0.8, "0.99": 0.9, "1": 1.0}
     model.facts = {
@@ -120,11 +123,16 @@ def steps_of(imagination):
     return imagination.buffer.imagined.transition_table()
 
 
+def before_and_after(table):
+    """The observations before and after each step of a table, (N, 2)."""
+    at = np.flatnonzero(table.is_start)
+    return table.observations[at], table.observations[at + 1]
+
+
 def test_rollouts_follow_the_model_from_recorded_observations():
     table = steps_of(played())
     assert len(table.starts) == 50 and set(table.stops - table.starts) == {5}
-    before = table.observations[np.flatnonzero(table.is_start)]
-    after = table.observations[np.flatnonzero(table.is_start) + 1]
+    before, after = before_and_after(table)
     actions, rewards = table.actions[table.is_start], table.rewards[table.is_start]
     np.testing.assert_allclose(after, before + 0.1 * actions, atol=1e-6)
     np.testing.assert_allclose(rewards[:, 0], after[:, 0], atol=1e-6)
@@ -136,8 +144,7 @@ def test_rollouts_follow_the_model_from_recorded_observations():
 
 def test_a_penalty_lowers_the_reward():
     table = steps_of(played(penalty=2.0))
-    before = table.observations[np.flatnonzero(table.is_start)]
-    after = table.observations[np.flatnonzero(table.is_start) + 1]
+    before, after = before_and_after(table)
     np.testing.assert_allclose(table.rewards[table.is_start][:, 0], after[:, 0] - 2.0 * abs(before[:, 0]), atol=1e-5)
 
 
@@ -156,16 +163,16 @@ def test_a_penalty_raises_costs():
     imagination.reward_scale = -1.0  # targets have the rewards with this sign
     imagination._set_data(imagination.data.rows)
     imagination.buffer.imagined.clear()
-    imagination.play(ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0), 20, 4)
+    imagination.play(untrained(), 20, 4)
     table = steps_of(imagination)
-    before, after = (table.observations[np.flatnonzero(table.is_start) + n, 0] for n in (0, 1))
-    np.testing.assert_allclose(table.rewards[table.is_start, 0], after + 2.0 * np.abs(before), atol=1e-5)
+    before, after = before_and_after(table)
+    np.testing.assert_allclose(table.rewards[table.is_start, 0], after[:, 0] + 2.0 * abs(before[:, 0]), atol=1e-5)
     assert "the reward rises by 2 times" in imagination.lines()[0]
 
 
 def test_a_threshold_ends_rollouts_as_failures():
     table = steps_of(played(threshold=0.5, length=4))
-    unsure = abs(table.observations[np.flatnonzero(table.is_start), 0]) > 0.5
+    unsure = abs(before_and_after(table)[0][:, 0]) > 0.5
     assert unsure.any() and not unsure.all()
     np.testing.assert_array_equal(table.terminations[table.is_start][:, 0], unsure)
     assert (table.rewards[table.is_start][unsure] == -12.0).all()  # minus the largest recorded reward
@@ -175,7 +182,7 @@ def test_a_threshold_ends_rollouts_as_failures():
 
 def test_a_threshold_cuts_rollouts_before_the_step_that_is_not_trusted():
     table = steps_of(played(threshold=0.5, ends="truncated"))
-    assert (abs(table.observations[np.flatnonzero(table.is_start), 0]) <= 0.5).all()
+    assert (abs(before_and_after(table)[0][:, 0]) <= 0.5).all()
     assert not table.terminations.any() and 0 < len(table.starts) < 50
 
 
@@ -183,9 +190,8 @@ def test_rollouts_end_where_the_model_says():
     data = recorded(low=2.8, high=2.99)
     table = steps_of(played(data=data, number=200, length=10))
     ended = table.terminations[table.is_start][:, 0] > 0
-    after = table.observations[np.flatnonzero(table.is_start) + 1, 0]
     assert ended.any()
-    np.testing.assert_array_equal(ended, after > 3.0)
+    np.testing.assert_array_equal(ended, before_and_after(table)[1][:, 0] > 3.0)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +289,7 @@ def test_the_recorded_steps_before_a_rollout_can_be_limited(prefix):
     imagination = played("rmopo", number=0, prefix=prefix)
     if prefix is None:
         imagination.buffer.imagined.segment_len, imagination.buffer.imagined.burn_in = 2, 1
-    imagination.play(ALGORITHMS["rmopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0), 60, 2)
+    imagination.play(untrained("rmopo"), 60, 2)
     episodes = imagination.buffer.imagined.episodes
     assert {episode.num_recorded for episode in episodes} == {0, 1, 2, 3}
     for episode in episodes:  # the second number is that of the step
@@ -324,7 +330,7 @@ def stretches(imagination):
 
 def test_rollouts_without_a_bound_go_on_in_the_next_round():
     imagination = played(number=0, **UNBOUNDED)
-    algorithm = ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0)
+    algorithm = untrained()
     for _ in range(2):
         imagination.play_on(algorithm, 5 * 40)
     found = stretches(imagination)
@@ -354,7 +360,7 @@ def test_rollouts_that_ended_are_replaced():
 @pytest.mark.parametrize("one_member", [False, True])
 def test_rollouts_that_go_on_are_saved_and_loaded(one_member):
     whole, halved = (played(number=0, history=3, one_member=one_member, **UNBOUNDED) for _ in range(2))
-    agents = [ALGORITHMS["mopo"](VECTORS, ACTIONS, hidden_dims=(8,), seed=0) for _ in range(2)]
+    agents = [untrained() for _ in range(2)]
     whole.play_on(agents[0], 5 * 15)
     halved.play_on(agents[1], 5 * 15)
     other = played(number=0, history=3, one_member=one_member, **UNBOUNDED)
@@ -385,6 +391,11 @@ def test_batches_are_real_while_nothing_is_imagined():
     assert len(batch.rewards) == 8 and not batch.imagined.any()
 
 
+def assert_same_batches(one, other):
+    for mine, yours in zip(one, other, strict=True):
+        assert torch.equal(mine, yours) if isinstance(mine, torch.Tensor) else mine == yours
+
+
 def test_extend_stores_what_push_does():
     table = steps_of(played(number=30))
     pushed, extended = (ReplayBuffer(VECTORS, ACTIONS, capacity=90, seed=0) for _ in range(2))
@@ -398,9 +409,7 @@ def test_extend_stores_what_push_does():
     assert pushed.metadata()["rings"] == extended.metadata()["rings"] and len(pushed) == len(extended)
     for one, other in zip(pushed.storage.columns, extended.storage.columns, strict=True):
         np.testing.assert_array_equal(one, other)
-    for one, other in zip(pushed.sample(), extended.sample(), strict=True):
-        if isinstance(one, torch.Tensor):
-            assert torch.equal(one, other)
+    assert_same_batches(pushed.sample(), extended.sample())
 
 
 @pytest.mark.parametrize("algo", ["mopo", "rmopo"])
@@ -414,8 +423,7 @@ def test_a_cleared_buffer_is_as_a_new_one(algo):
     for buffer in (used, new):
         buffer.extend(table, np.zeros(20, np.int64))
     for _ in range(3):
-        for one, other in zip(used.sample(), new.sample(), strict=True):
-            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+        assert_same_batches(used.sample(), new.sample())
 
 
 @pytest.mark.parametrize("algo", ["mopo", "rmopo"])
@@ -431,8 +439,7 @@ def test_the_buffer_is_saved_and_loaded(algo):
 
     again.load(buffer.metadata(), sum(array.nbytes for one in saved for array in one), fill)
     for _ in range(3):
-        for one, other in zip(buffer.sample(), again.sample(), strict=True):
-            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+        assert_same_batches(buffer.sample(), again.sample())
 
 
 def test_a_buffer_of_another_model_is_refused():
@@ -541,15 +548,9 @@ def test_a_schedule_of_lengths_grows():
     assert [at(step) for step in (0, 100, 150, 200, 500)] == [1, 1, 6, 11, 11]
 
 
-def test_the_end_of_an_imagined_episode_is_no_gain_where_rewards_are_negative():
-    imagination = played(threshold=0.5)
-    imagination.model.facts |= {"largest_reward": 0.0, "smallest_reward": -2.0, "mean_reward": -1.0}
-    imagination._set_data(imagination.data.rows)
-    assert imagination.pessimism.end_reward == pytest.approx(-200.0)
-
-
-@pytest.mark.parametrize(("discount", "expected"), [(0.9, -20.0), (0.9995, -4_000.0), (1.0, -2_000.0)])
+@pytest.mark.parametrize(("discount", "expected"), [(0.99, -200.0), (0.9, -20.0), (0.9995, -4_000.0), (1.0, -2_000.0)])
 def test_a_failure_costs_as_much_as_the_smallest_reward_forever(discount, expected):
+    """So the end of an imagined episode is no gain where rewards are negative."""
     imagination = played(threshold=0.5)
     imagination.discount = discount
     imagination.model.facts |= {"largest_reward": 0.0, "smallest_reward": -2.0, "mean_reward": -1.0}
@@ -664,37 +665,19 @@ def folder(tmp_path, algo, label="pendulum-v0_from_swings", run_id=1):
     return tmp_path / "results" / label / algo / str(run_id)
 
 
-def rows_of(run):
-    with (run / "progress.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def stop_at(number):
-    """A method that ends a run at the given call, and saves nothing itself."""
-    count = 0
-
-    def stopping(self, *rest):
-        nonlocal count
-        count += 1
-        if count == number:
-            raise signals.Interrupted(2)
-
-    return stopping
-
-
 def test_a_run_trains_its_model_first_and_the_next_one_finds_it(train, tmp_path):
     code, out, err = train("mopo")
     assert code == 0, err
     assert "there is no model of swings" in err and "rollouts of 3 steps in a model of swings" in out
     (model,) = (tmp_path / "models").glob("*.pt")
-    table = rows_of(folder(tmp_path, "mopo"))
+    table = progress_rows(folder(tmp_path, "mopo"))
     assert {"update/imagined_length", "update/imagined_bounded", "update/imagined_uncertainty"} <= table[0].keys()
     assert float(table[0]["update/imagined_length"]) == 3.0
     before = model.read_bytes()
     code, out, err = train("morel", bindings=["Imagination.length=2"])
     assert code == 0 and f"model {model}" in err and "trained first" not in err
     assert model.read_bytes() == before
-    table += rows_of(folder(tmp_path, "morel"))
+    table += progress_rows(folder(tmp_path, "morel"))
     assert ["update/imagined_stopped" in row for row in table] == [False, False, True, True]
     assert all(value for row in table for name, value in row.items() if name.startswith("update/imagined"))
     assert train("mopo", "--run_id", "2", bindings=["DynamicsModel.activation='silu'"])[0] == 0
@@ -719,7 +702,7 @@ def test_mbpo_trains_its_model_in_the_run(algo, env, train, tmp_path):
     code, out, err = train(algo, env=env, online=True, bindings=bindings)
     assert code == 0, err
     assert "in a model trained in the run" in out
-    last = rows_of(folder(tmp_path, algo, env))[-1]
+    last = progress_rows(folder(tmp_path, algo, env))[-1]
     assert float(last["update/model_error"]) > 0.0 and float(last["update/imagined_length"]) == 3.0
     # Without a penalty or a threshold, the uncertainty is not computed, and no rollout stops.
     assert not {"update/imagined_uncertainty", "update/imagined_stopped"} & last.keys()
@@ -736,31 +719,30 @@ def test_mbpo_trains_its_model_in_the_run(algo, env, train, tmp_path):
 )  # fmt: skip
 def test_a_run_in_a_model_resumes_exactly(algo, stops, online, bindings, train, tmp_path, monkeypatch):
     env = "pendulum-p-v0" if algo.startswith("r") else "pendulum-v0"
+    command = functools.partial(train, algo, env=env, online=online, bindings=bindings)
+    assert command()[0] == 0
     whole = folder(tmp_path, algo, env if online else f"{env}_from_swings")
-    assert train(algo, env=env, online=online, bindings=bindings)[0] == 0
-    for stop in stops:
-        monkeypatch.setattr(Checkpoints, "on_progress", stop_at(stop))
-        monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / str(stop)))
-        assert train(algo, env=env, online=online, bindings=bindings)[0] == 130
-        code, out, err = train(algo, "--resume", env=env, online=online, bindings=bindings)
-        assert code == 0, err
-        assert "not exact" not in out
-        assert_equal_runs(whole, tmp_path / str(stop) / whole.relative_to(tmp_path / "results"))
+    assert_stops_and_resumes_exactly(command, whole, stops, monkeypatch)
+
+
+def interrupt_model_epoch(monkeypatch, number):
+    """End the run at the epoch of a model of this number; return a list that gets an item at each epoch."""
+    original, calls = ModelFit.run_epoch, []
+
+    def run_epoch(self):
+        calls.append(self)
+        if len(calls) == number:
+            raise signals.Interrupted(2)
+        return original(self)
+
+    monkeypatch.setattr(ModelFit, "run_epoch", run_epoch)
+    return calls
 
 
 def test_a_stop_while_the_model_is_trained_in_the_run_is_exact(train, tmp_path, monkeypatch):
     whole = folder(tmp_path, "mbpo", "pendulum-v0")
     assert train("mbpo", online=True)[0] == 0
-    original, count = ModelFit.run_epoch, 0
-
-    def run_epoch(self):
-        nonlocal count
-        count += 1
-        if count == 4:  # in the second training
-            raise signals.Interrupted(2)
-        return original(self)
-
-    monkeypatch.setattr(ModelFit, "run_epoch", run_epoch)
+    interrupt_model_epoch(monkeypatch, 4)  # in the second training
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "two"))
     assert train("mbpo", online=True)[0] == 130
     code, _, err = train("mbpo", "--resume", online=True)
@@ -775,20 +757,11 @@ def test_a_stop_while_the_model_is_trained_first_goes_on_there(train, tmp_path, 
     whole = load_model(model).state_dict()
     monkeypatch.setenv("OFFPCC_MODELS_DIR", str(tmp_path / "others"))
     monkeypatch.setenv("OFFPCC_RESULTS", str(tmp_path / "two"))
-    original, count = ModelFit.run_epoch, 0
-
-    def run_epoch(self):
-        nonlocal count
-        count += 1
-        if count == 2:
-            raise signals.Interrupted(2)
-        return original(self)
-
-    monkeypatch.setattr(ModelFit, "run_epoch", run_epoch)
+    calls = interrupt_model_epoch(monkeypatch, 2)
     assert train("mopo")[0] == 130
     code, _, err = train("mopo")
     assert code == 0, err
-    assert count == 3  # the first epoch was kept
+    assert len(calls) == 3  # the first epoch was kept
     (again,) = (tmp_path / "others").glob("*.pt")
     assert_same(whole, load_model(again).state_dict())
     assert rows(folder(tmp_path, "mopo")) == rows(tmp_path / "two" / "pendulum-v0_from_swings" / "mopo" / "1")
@@ -811,7 +784,7 @@ def test_a_run_goes_on_online_without_its_model(train, launch, pendulum_file, tm
     then = ["OfflineToOnline.warm_up_steps=10", "OfflineToOnline.updates_per_step=0.1"]
     code, out, err = train("mopo", "--then_env_steps", "60", bindings=then)
     assert code == 0, err
-    table = rows_of(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
+    table = progress_rows(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
     assert table[0]["update/imagined_length"] and not table[-1]["update/imagined_length"]
     assert train("mopo")[0] == 0
     source = folder(tmp_path, "mopo")
@@ -933,7 +906,7 @@ def test_a_run_in_a_model_may_go_online_by_another_algorithm(train, tmp_path):
         bindings=["OfflineToOnline.algorithm='sac'", "OfflineToOnline.warm_up_steps=10"],
     )
     assert code == 0, err
-    table = rows_of(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
+    table = progress_rows(folder(tmp_path, "mopo", "pendulum-v0_from_swings_then_online"))
     assert table[0]["update/imagined_length"] and not table[-1]["update/imagined_length"]
 
 
