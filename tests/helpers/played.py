@@ -5,6 +5,7 @@ import itertools
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from pushing import push_all
 
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.make import make
@@ -55,8 +56,7 @@ def recorder(file, resume=False, num_envs=1, metadata=None, **shown):
 def whole(file, steps, **options):
     """A recording that nothing disturbed; its bytes."""
     one = recorder(file, **options)
-    for step in steps:
-        one.push(*step)
+    push_all(one, steps)
     one.cut()
     one.merge()
     return file.read_bytes()

@@ -68,6 +68,12 @@ def pushes(*episodes):
     return [pushed for episode in recorded(*episodes) for pushed in episode.pushes()]
 
 
+def push_all(buffer, steps):
+    """Push steps into a buffer or a recorder, one after another."""
+    for step in steps:
+        buffer.push(*step)
+
+
 def interleaved(episodes, num_pushes, num_envs, seed, **looks):
     """Each environment plays `episodes` round and round; (env, its episode, what it pushes), in a random order."""
     numbers = itertools.count(1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
-from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, pushes, same, space_of, through_a_file
+from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, equal, push_all, pushes, same, space_of, through_a_file
 
 from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
 from offpcc.utils.errors import UserError
@@ -37,14 +37,65 @@ def test_an_own_draw_of_a_place_without_an_item_is_refused(buffer_class):
             return np.array(places)
 
     buffer = made(Own)
-    for pushed in pushes((1, "truncated"), (2, "truncated")):
-        buffer.push(*pushed)
+    push_all(buffer, pushes((1, "truncated"), (2, "truncated")))
     places = [0, 0]
     assert len(buffer.sample().rewards) == 2
     for empty in (np.flatnonzero(buffer.shares(np.arange(50)) == 0)[0], 49):
         places = [0, empty]
         with pytest.raises(UserError, match=rf"Own.draw returned the place {empty}, which has no .*super\(\).draw\(\)"):
             buffer.sample()
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 1), (), (1, 2)])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_wrong_shape_is_refused_and_leaves_no_trace(buffer_class, shape, place):
+    buffer = made(buffer_class)
+    arguments = [np.zeros(2), np.zeros(2), 0.0, np.zeros(2), True, False]
+    arguments[place] = np.zeros(shape)
+    with pytest.raises(ValueError, match=r"shape .* buffer of shape \(2,\)"):
+        buffer.push(*arguments)
+    assert len(buffer) == 0
+    assert buffer.size == 0 if buffer_class is ReplayBuffer else not buffer.unfinished[0].actions
+
+
+def test_an_action_of_another_size_is_refused(buffer_class):
+    with pytest.raises(ValueError, match="reshape"):
+        made(buffer_class).push(np.zeros(2), np.zeros(1), 0.0, np.zeros(2), False, False)
+
+
+def test_the_callers_arrays_may_change_afterwards(buffer_class):
+    buffer = made(buffer_class)
+    observation, action, next_observation = np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(2, np.float32)
+    buffer.push(observation, action, 1.0, next_observation, False, False)
+    next_was = next_observation.copy()
+    for array in (observation, action, next_observation):
+        array[:] = 77.0
+    buffer.push(next_was, np.zeros(2), 2.0, np.full(2, 2.0), True, False)
+    batch = buffer.sample()
+    assert {*batch.observations.flatten().tolist()} == {0.0, 1.0, 2.0} and {*batch.actions.flatten().tolist()} == {
+        0.0,
+        1.0,
+    }
+    assert buffer.num_transitions == 2 and len(buffer) == (2 if buffer_class is ReplayBuffer else 1)
+    assert buffer_class is RecurrentReplayBuffer or buffer.size == 3, "the second step continues the episode"
+
+
+def test_the_generator_is_the_buffers_own(buffer_class):
+    options = {} if buffer_class is ReplayBuffer else {"segment_len": 3, "burn_in": 2}
+    buffers = [made(buffer_class, capacity=100, batch_size=16, seed=seed, **options) for seed in (1, 1, 2)]
+    for buffer in buffers:
+        push_all(buffer, pushes(*((length, "truncated") for length in range(1, 12))))
+    np.random.seed(0)
+    torch.manual_seed(0)
+    state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+    first = [buffers[0].sample() for _ in range(3)]
+    assert np.array_equal(state, np.random.get_state()[1]) and torch.equal(torch_state, torch.get_rng_state())
+    np.random.seed(5)
+    torch.manual_seed(5)
+    again, other = [buffers[1].sample() for _ in range(3)], [buffers[2].sample() for _ in range(3)]
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(same(a, b) for a, b in zip(first, other, strict=True))
+    assert not same(first[0], first[1])
 
 
 @pytest.mark.parametrize("is_first", [False, True])
@@ -84,8 +135,7 @@ def test_the_state_of_another_kind_of_buffer_is_refused(buffer_class, name, save
 
 def test_what_is_peeked_at_is_drawn_next(buffer_class):
     buffer = made(buffer_class, batch_size=5)
-    for pushed in Recorded(1, 30, "truncated").pushes():
-        buffer.push(*pushed)
+    push_all(buffer, Recorded(1, 30, "truncated").pushes())
     for _ in range(2):
         seen = buffer.peek()
         drawn = buffer.sample()
@@ -118,8 +168,7 @@ def test_an_episode_that_begins_with_the_frame_at_which_another_was_left_is_anot
         class_of_another = type("Another", (Recorded,), {"frame": lambda self, t: _frame(self, t, left)})
         another = class_of_another(2, 4, "both", 3, kind, repeats_first)
         buffer = made(buffer_class, space_of(kind, 3), frame_stack=3)
-        for pushed in [*left.pushes(), *another.pushes()]:
-            buffer.push(*pushed)
+        push_all(buffer, [*left.pushes(), *another.pushes()])
         assert len(buffer) == (9 if buffer_class is ReplayBuffer else 2)
         batch = buffer.sample()
         assert starts(batch) == [1000.0 + t for t in range(5)] + [2000.0 + t for t in range(4)]

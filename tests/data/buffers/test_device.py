@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from on_device import DEVICES, check_samples, recorded_rows
-from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, pushes, space_of
+from pushing import ACTIONS, KINDS, OBSERVATIONS, Recorded, push_all, pushes, space_of
 
 from offpcc.core import Batch
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
@@ -26,8 +26,7 @@ def made(buffer_class, **arguments):
 
 
 def filled(buffer, *episodes):
-    for pushed in pushes(*episodes or [(5, "both")]):
-        buffer.push(*pushed)
+    push_all(buffer, pushes(*episodes or [(5, "both")]))
     return buffer
 
 

@@ -329,17 +329,14 @@ def test_a_run_goes_on_exactly_in_the_middle_of_an_episode(algo, tmp_path):
     again = copy.deepcopy(learner)
     for one in (learner, again):
         one.train(Loggers([]), num_epochs=4)
-    assert_same_rows(learner.buffer, again.buffer)
+    tables = (one.buffer.transition_table().columns for one in (learner, again))
+    for column, other in zip(*tables, strict=True):
+        np.testing.assert_array_equal(column, other)
     if name == "Both":
         return  # IQL has no TD errors
     recorded = offpcc.collect(make_drift, None, 60)
     with pytest.warns(DataWarning, match=f"{name}.num_goals has no effect: recorded data get no other goals"):
         offpcc.build(make_drift, algo.replace("sac", "iql"), dataset=recorded, buffer={"num_goals": 3})
-
-
-def assert_same_rows(one, two):
-    for a, b in zip(one.transition_table().columns, two.transition_table().columns, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("buffer_class", [None, HindsightReplayBuffer])

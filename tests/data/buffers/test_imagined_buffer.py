@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from on_device import recorded_rows
-from pushing import ACTIONS, OBSERVATIONS, pushes
+from pushing import ACTIONS, OBSERVATIONS, push_all, pushes
 
 from offpcc.algorithms import COMBO, MOPO
 from offpcc.config import loading
@@ -25,8 +25,7 @@ def imagined(buffer_class, share=0.5, batch_size=8, seed=0):
 
 def filled(buffer_class, **given):
     buffer = imagined(buffer_class, **given)
-    for pushed in pushes((9, "truncated"), (6, "terminated"), (7, "truncated")):
-        buffer.push(*pushed)
+    push_all(buffer, pushes((9, "truncated"), (6, "terminated"), (7, "truncated")))
     rows = recorded_rows()[1]
     buffer.extend(rows, np.zeros(len(rows.starts), int))
     return buffer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from on_device import recorded_rows
-from pushing import ACTIONS, recorded, through_a_file
+from pushing import ACTIONS, push_all, recorded, through_a_file
 
 from offpcc.core import Batch
 from offpcc.data import PrioritizedRecurrentReplayBuffer, PrioritizedReplayBuffer, RecurrentReplayBuffer, ReplayBuffer
@@ -117,8 +117,7 @@ def test_each_part_gets_the_td_errors_of_its_own_items(buffer_class):
     parts[0].fill(rows, "five episodes")
     buffer = MixedBuffer(*parts, 0.5)
     buffer.begin(0)
-    for pushed in recorded((9, "truncated"))[0].pushes():
-        buffer.push(*pushed)
+    push_all(buffer, recorded((9, "truncated"))[0].pushes())
     batch = buffer.sample()
     assert batch.weights.shape == (6, 1, 1)
     errors = torch.tensor([2.0, 2.0, 2.0, 5.0, 5.0, 5.0])[:, None, None].expand_as(batch.loss_mask)

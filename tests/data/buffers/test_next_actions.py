@@ -3,44 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from known_episodes import ACTIONS, EPISODES, IMAGES, VECTORS, action_of, filled, named_by, small_recording
+from minimal_parts import MinimalBuffer
 
 import offpcc
-from offpcc.algorithms import ALGORITHMS
-from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.training.build import build
 from offpcc.utils.errors import UserError
-
-ACTIONS = Box(-1, 1, (2,), np.float32)
-VECTORS, IMAGES = Box(-np.inf, np.inf, (2,), np.float32), Box(0, 255, (2, 3, 3), np.uint8)
-# Of episodes: number of steps, and whether the task ended. The last one is not finished.
-EPISODES = [(3, True), (1, False), (5, False), (2, True), (1, True), (4, False), (3, None)]
-
-
-def action_of(episode, t):
-    return np.float32([0.01 * episode + 0.001, -0.1 * t - 0.001])  # never zero
-
-
-def observation_of(space, episode, t):
-    if space is IMAGES:  # two stacked frames of which the newer one counts; both are of this time
-        return np.stack([np.full((3, 3), 20 * episode + max(t - 1 + k, 0), np.uint8) for k in range(2)])
-    return np.float32([episode, t])
-
-
-def filled(buffer, space, env=0):
-    for number, (length, terminated) in enumerate(EPISODES):
-        for t in range(length):
-            last = t == length - 1 and terminated is not None
-            ends = last and terminated, last and not terminated
-            seen = (observation_of(space, number, t), action_of(number, t), 1.0, observation_of(space, number, t + 1))
-            buffer.push(*seen, *ends, env=env)
-    return buffer
-
-
-def place_of(space, observation):
-    if space is IMAGES:
-        return divmod(int(observation[-1].flatten()[0]), 20)
-    return tuple(int(x) for x in observation)
 
 
 def check(buffer, space, num_batches=20):
@@ -54,7 +23,7 @@ def check(buffer, space, num_batches=20):
             if not steps[i, t]:
                 assert exists[i, t] == 0.0
                 continue
-            episode, time = place_of(space, batch.observations[i, t])
+            episode, time = named_by(space, batch.observations[i, t])
             np.testing.assert_array_equal(batch.actions[i, t], action_of(episode, time))
             assert exists[i, t] == float(time + 1 < EPISODES[episode][0])
             if exists[i, t]:
@@ -118,37 +87,24 @@ def test_what_is_where_there_is_none_is_no_part_of_a_batch():
 # Algorithms that read them ----------------------------------------------------------------------------------------
 
 
-def recorded(tmp_path):
-    return Dataset.from_arrays(
-        observations=np.random.default_rng(0).normal(size=(40, 3)),
-        actions=np.random.default_rng(1).uniform(-1, 1, (40, 1)),
-        rewards=np.arange(40.0),
-        terminations=np.arange(40) % 10 == 9,
-        truncations=np.zeros(40, bool),
-    )
-
-
 @pytest.mark.parametrize("algo", ["crr", "rcrr"])
 @pytest.mark.parametrize("sarsa_target", [False, True])
-def test_a_buffer_gives_them_to_an_algorithm_that_reads_them(algo, sarsa_target, tmp_path):
+def test_a_buffer_gives_them_to_an_algorithm_that_reads_them(algo, sarsa_target):
     offpcc.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
     arguments = {"sarsa_target": sarsa_target, "hidden_dims": (4,)}
-    learner = build(None, algo, dataset=recorded(tmp_path), algorithm=arguments)
+    learner = build(None, algo, dataset=small_recording(), algorithm=arguments)
     assert (learner.buffer.sample().next_actions is not None) == sarsa_target
     stats = learner.algorithm.update_networks(learner.buffer.sample())
     assert torch.isfinite(stats["critic_loss"])
 
 
-def test_without_them_one_message_says_what_is_missing(tmp_path):
-    learner = build(None, "crr", dataset=recorded(tmp_path), algorithm={"sarsa_target": True, "hidden_dims": (4,)})
+def test_without_them_one_message_says_what_is_missing():
+    learner = build(None, "crr", dataset=small_recording(), algorithm={"sarsa_target": True, "hidden_dims": (4,)})
     learner.buffer.gives_next_actions = False
     with pytest.raises(UserError, match="the batch has no recorded next actions"):
         learner.algorithm.update_networks(learner.buffer.sample())
 
 
-def test_an_own_buffer_without_them_is_refused(tmp_path):
-    from minimal_parts import MinimalBuffer
-
-    assert ALGORITHMS["crr"]
+def test_an_own_buffer_without_them_is_refused():
     with pytest.raises(UserError, match="reads recorded next actions, which MinimalBuffer does not give"):
         build("pendulum-v0", "crr", algorithm={"sarsa_target": True}, buffer_class=MinimalBuffer)

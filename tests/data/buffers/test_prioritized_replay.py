@@ -8,7 +8,7 @@ import torch
 from conftest import QUICK, merged, rows, run_folder
 from exact_resume import assert_same
 from peaks import with_peak
-from pushing import ACTIONS, OBSERVATIONS, equal, pushes, recorded, through_a_file
+from pushing import ACTIONS, OBSERVATIONS, equal, push_all, pushes, recorded, through_a_file
 from test_both_buffers import as_data
 from test_resume import ODD
 
@@ -31,8 +31,7 @@ LENGTHS = (7, 2, 4, 1, 6)
 
 def filled(buffer_class, *lengths, **arguments):
     buffer = buffer_class(OBSERVATIONS, ACTIONS, **{"capacity": 50, "batch_size": 100, **arguments})
-    for pushed in pushes(*((length, "truncated") for length in lengths or LENGTHS)):
-        buffer.push(*pushed)
+    push_all(buffer, pushes(*((length, "truncated") for length in lengths or LENGTHS)))
     return buffer
 
 
@@ -166,8 +165,7 @@ def test_a_new_item_has_the_largest_priority(algo):
     batch = buffer.sample()
     buffer.update_priorities(batch, torch.full_like(batch.loss_mask, 1e-3))  # the largest so far, not of the last batch
     known = set(np.flatnonzero(buffer.tree.leaves))
-    for pushed in recorded((3, "terminated"))[0].pushes():
-        buffer.push(*pushed)
+    push_all(buffer, recorded((3, "terminated"))[0].pushes())
     buffer.sample()
     new = sorted(set(np.flatnonzero(buffer.tree.leaves)) - known)
     assert len(new) == (3 if algo == "sac" else 1)
@@ -196,8 +194,7 @@ def test_a_buffer_that_was_emptied_is_as_a_new_one(algo):
     for buffer in (filled(CLASSES[algo]), CLASSES[algo](OBSERVATIONS, ACTIONS, capacity=50, batch_size=100)):
         buffer.clear()
         assert not buffer.shares(np.arange(buffer.max_items)).any() and not buffer.tree.leaves.any()
-        for pushed in pushes((3, "truncated")):
-            buffer.push(*pushed)
+        push_all(buffer, pushes((3, "truncated")))
         buffer.sample()
         assert set(drawn_items(buffer)) == set(np.flatnonzero(buffer.tree.leaves))
 
@@ -271,8 +268,7 @@ def test_batches_gathered_on_the_device_are_the_same(algo):
     here, there = (filled(CLASSES[algo], on_device=on_device) for on_device in (False, True))
     for buffer in (here, there):
         give_priorities(buffer)
-        for pushed in pushes((4, "terminated")):
-            buffer.push(*pushed)
+        push_all(buffer, pushes((4, "terminated")))
     one, other = here.sample().without_padding(), there.sample().without_padding()
     assert (
         all(equal(x, y) for x, y in zip(one[:8], other[:8], strict=True))

@@ -14,6 +14,7 @@ from pushing import (
     OBSERVATIONS,
     equal,
     interleaved,
+    push_all,
     pushes,
     same,
     space_of,
@@ -188,32 +189,13 @@ def test_the_draws_are_places_of_interleaved_rings(num_envs, frame_stack, num_pu
 )
 def test_transitions_are_drawn_uniformly(episodes):
     buffer = made(capacity=24, batch_size=20_000)
-    for pushed in pushes(*episodes):
-        buffer.push(*pushed)
+    push_all(buffer, pushes(*episodes))
     _, counts = buffer.sample().rewards[:, 0, 0].unique(return_counts=True)
     assert len(counts) == len(buffer) >= 4
     expected = 20_000 / len(counts)
     freedom = len(counts) - 1
     chi_square = ((counts - expected) ** 2 / expected).sum().item()
     assert chi_square < freedom + 4.0 * np.sqrt(2.0 * freedom)  # mean and standard deviation of chi-square
-
-
-def test_the_generator_is_the_buffers_own():
-    buffers = [made(seed=seed) for seed in (1, 1, 2)]
-    for buffer in buffers:
-        for pushed in pushes((40, "left")):
-            buffer.push(*pushed)
-    np.random.seed(0)
-    torch.manual_seed(0)
-    state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()
-    first = [buffers[0].sample() for _ in range(3)]
-    assert np.array_equal(state, np.random.get_state()[1]) and torch.equal(torch_state, torch.get_rng_state())
-    np.random.seed(5)
-    torch.manual_seed(5)
-    again, other = [buffers[1].sample() for _ in range(3)], [buffers[2].sample() for _ in range(3)]
-    assert all(same(a, b) for a, b in zip(first, again, strict=True))
-    assert not any(same(a, b) for a, b in zip(first, other, strict=True))
-    assert not same(first[0], first[1])
 
 
 def test_an_empty_buffer_has_nothing_to_sample():

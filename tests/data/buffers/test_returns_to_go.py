@@ -6,36 +6,16 @@ import functools
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from known_episodes import ACTIONS, EPISODES, IMAGES, VECTORS, filled, named_by, push, reward_of, small_recording
+from minimal_parts import MinimalBuffer
 
 import offpcc
-from offpcc.algorithms import ALGORITHMS
-from offpcc.data import Dataset, RecurrentReplayBuffer, ReplayBuffer
+from offpcc.data import RecurrentReplayBuffer, ReplayBuffer
 from offpcc.data.buffers.storage import returns_to_go
 from offpcc.training.build import build
 from offpcc.utils.errors import UserError
 
-ACTIONS = Box(-1, 1, (1,), np.float32)
-VECTORS, IMAGES = Box(-np.inf, np.inf, (2,), np.float32), Box(0, 255, (2, 3, 3), np.uint8)
 GAMMA = 0.8
-# Of episodes: number of steps, and whether the task ended. The last one is not finished.
-EPISODES = [(3, True), (1, False), (5, False), (2, True), (1, True), (4, False), (3, None)]
-
-
-def reward_of(episode, t):
-    return 0.5 * episode + 0.1 * t - 1.0
-
-
-def observation_of(space, episode, t):
-    if space is IMAGES:  # two stacked frames of which the newer one counts; both are of this time
-        return np.stack([np.full((3, 3), 20 * episode + max(t - 1 + k, 0), np.uint8) for k in range(2)])
-    return np.float32([episode, t])
-
-
-def place_of(space, observation):
-    if space is IMAGES:
-        return divmod(int(observation[-1].flatten()[0]), 20)
-    return tuple(int(x) for x in observation)
 
 
 @functools.cache
@@ -49,20 +29,10 @@ def expected(episode, t, has_ended=True):
     return sum(GAMMA**k * r for k, r in enumerate(rewards)), sum(GAMMA**k for k in range(len(steps)))
 
 
-def push(buffer, space, number, env=0, **more):
-    length, terminated = EPISODES[number]
-    for t in range(length):
-        last = t == length - 1 and terminated is not None
-        ends = last and terminated, last and not terminated
-        seen = observation_of(space, number, t), np.zeros(1), reward_of(number, t), observation_of(space, number, t + 1)
-        buffer.push(*seen, *ends, env=env, **(more if t == 0 else {}))
-
-
-def filled(buffer, space, env=0):
+def discounted(buffer, space, env=0):
+    """Fill a buffer whose batches have returns."""
     buffer.return_discount = GAMMA
-    for number in range(len(EPISODES)):
-        push(buffer, space, number, env)
-    return buffer
+    return filled(buffer, space, env)
 
 
 def check(buffer, space, num_batches=20, has_ended=False):
@@ -76,7 +46,7 @@ def check(buffer, space, num_batches=20, has_ended=False):
             if not batch.has_step()[i, t]:
                 assert ours == [0.0, 0.0]
                 continue
-            episode, time = place_of(space, batch.observations[i, t])
+            episode, time = named_by(space, batch.observations[i, t])
             assert ours == pytest.approx(expected(episode, time, has_ended), rel=1e-5, abs=1e-6)
             found.add(episode)
     return found
@@ -90,16 +60,16 @@ def test_transitions_know_the_return_of_their_episode(num_steps, space, on_devic
     frames = 2 if space is IMAGES else 1
     options = {"num_steps": num_steps, "frame_stack": frames, "on_device": on_device}
     buffer = ReplayBuffer(space, ACTIONS, batch_size=16, num_envs=2, **options)
-    filled(buffer, space)
+    discounted(buffer, space)
     assert check(buffer, space) == set(range(7))
-    filled(buffer, space, env=1)
+    discounted(buffer, space, env=1)
     assert check(buffer, space) == set(range(7))
 
 
 @pytest.mark.parametrize("end", ["truncate", "drop", "another begins"])
 @pytest.mark.parametrize("sampled_before", [True, False])
 def test_an_episode_has_its_returns_when_it_ends(end, sampled_before):
-    buffer = filled(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
+    buffer = discounted(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
     if sampled_before:
         assert 6 in check(buffer, VECTORS, 3)
     if end == "another begins":
@@ -118,10 +88,10 @@ def test_returns_survive_growth_overwriting_copies_and_checkpoints(monkeypatch):
         push(buffer, VECTORS, number % 6)
         check(buffer, VECTORS, 1)
     for _ in range(4):
-        filled(buffer, VECTORS)
+        discounted(buffer, VECTORS)
         buffer.truncate(0)
         check(buffer, VECTORS, 5, has_ended=True)
-    filled(buffer, VECTORS)
+    discounted(buffer, VECTORS)
     other = ReplayBuffer(VECTORS, ACTIONS, batch_size=16, capacity=40, seed=2)
     other.return_discount = GAMMA
     other.load_state_dict(buffer.state_dict())
@@ -143,7 +113,7 @@ def test_an_unfinished_episode_has_no_returns_of_the_rows_that_it_overwrote():
 
 
 def test_another_discount_counts_from_then_on():
-    buffer = filled(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
+    buffer = discounted(ReplayBuffer(VECTORS, ACTIONS, batch_size=64), VECTORS)
     check(buffer, VECTORS, 1)
     buffer.return_discount = None
     push(buffer, VECTORS, 0, is_first=True)
@@ -159,12 +129,12 @@ def test_sequences_know_the_return_of_the_whole_episode(segment_len, burn_in, sp
     frames = 2 if space is IMAGES else 1
     options = {"segment_len": segment_len, "burn_in": burn_in, "frame_stack": frames, "on_device": on_device}
     buffer = RecurrentReplayBuffer(space, ACTIONS, batch_size=8, **options)
-    assert check(filled(buffer, space), space) == set(range(6))
+    assert check(discounted(buffer, space), space) == set(range(6))
 
 
 def test_batches_are_otherwise_the_same_and_have_none_by_default():
     for kind, options in ((ReplayBuffer, {}), (RecurrentReplayBuffer, {"segment_len": 2, "burn_in": 1})):
-        plain, asked = (filled(kind(VECTORS, ACTIONS, batch_size=4, seed=3, **options), VECTORS) for _ in range(2))
+        plain, asked = (discounted(kind(VECTORS, ACTIONS, batch_size=4, seed=3, **options), VECTORS) for _ in range(2))
         plain.return_discount = None
         first, second = plain.sample(), asked.sample()
         assert first.returns_to_go is None and first.discounts_to_go is None
@@ -185,17 +155,6 @@ def test_a_failed_episode_with_sparse_rewards_has_one_return():
 # Algorithms that read them ----------------------------------------------------------------------------------------
 
 
-def recorded(**changes):
-    data = {
-        "observations": np.random.default_rng(0).normal(size=(40, 3)),
-        "actions": np.random.default_rng(1).uniform(-1, 1, (40, 1)),
-        "rewards": np.arange(40.0),
-        "terminations": np.arange(40) % 10 == 9,
-        "truncations": np.zeros(40, bool),
-    }
-    return Dataset.from_arrays(**data | changes)
-
-
 SMALL = {"hidden_dims": (4,), "num_samples": 2, "reward_scale": 0.5, "reward_shift": -3.0, "gamma": GAMMA}
 
 
@@ -203,7 +162,7 @@ SMALL = {"hidden_dims": (4,), "num_samples": 2, "reward_scale": 0.5, "reward_shi
 def test_a_limit_is_the_return_of_the_rewards_in_targets(algo):
     """Scaled by the data's range of returns, by reward_scale, and shifted, from every kind of memory."""
     offpcc.configure(None, "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1", "dataset.return_range = 10.0")
-    learner = build(None, algo, dataset=recorded(), algorithm=SMALL)
+    learner = build(None, algo, dataset=small_recording(), algorithm=SMALL)
     agent, batch = learner.algorithm, learner.buffer.sample().without_padding()
     assert agent.reward_scale == pytest.approx(0.5 * 10.0 / 300.0)
     returns, ones = batch.recorded_returns()
@@ -216,36 +175,12 @@ def test_a_limit_is_the_return_of_the_rewards_in_targets(algo):
     assert torch.isfinite(agent.update_networks(learner.buffer.sample())["critic_loss"])
 
 
-@pytest.mark.parametrize(
-    ("algo", "changes", "told"),
-    [
-        ("calql", {"terminations": np.zeros(40, bool)}, "does not say where any episode ends"),
-        (
-            "calql",
-            {"truncations": np.ones(40, bool), "next_observations": np.ones((40, 3))},
-            "reads the return from each",
-        ),
-        (
-            "rebrac",
-            {"truncations": np.ones(40, bool), "next_observations": np.ones((40, 3))},
-            "reads the recorded next",
-        ),
-    ],
-)
-def test_data_that_lack_what_an_algorithm_reads_are_refused_before_training(algo, changes, told):
-    with pytest.raises(UserError, match=told):
-        build(None, algo, dataset=recorded(**changes), algorithm={"hidden_dims": (4,)})
-
-
 def test_without_discount_an_episode_has_to_terminate():
-    data = recorded(terminations=np.zeros(40, bool), truncations=np.arange(40) % 10 == 9)
+    data = small_recording(terminations=np.zeros(40, bool), truncations=np.arange(40) % 10 == 9)
     with pytest.raises(UserError, match="no return is finite"):
         build(None, "calql", dataset=data, algorithm={**SMALL, "gamma": 1.0})
 
 
 def test_an_own_buffer_without_them_is_refused():
-    from minimal_parts import MinimalBuffer
-
-    assert ALGORITHMS["calql"]
     with pytest.raises(UserError, match="reads recorded returns, which MinimalBuffer does not give"):
         build("pendulum-v0", "calql", buffer_class=MinimalBuffer)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from played import IMAGE, recorder, transitions, whole
+from pushing import push_all
 
 from offpcc.data.recording import episode_log
 from offpcc.data.recording.episode_log import Ending, Episode, Layout, is_followed, log_path, read_record
@@ -85,8 +86,7 @@ def test_a_record_that_is_not_whole_is_dropped_and_no_other(tmp_path):
     file = tmp_path / "data.hdf5"
     steps = transitions([3, 4, 2])
     one = recorder(file)
-    for step in steps:
-        one.push(*step)
+    push_all(one, steps)
     one.close()
     log = log_path(file)
     content = log.read_bytes()
@@ -98,8 +98,7 @@ def test_a_record_that_is_not_whole_is_dropped_and_no_other(tmp_path):
         again = recorder(file, resume=True)
         assert again.num_episodes == num_episodes
         assert log.read_bytes() == left  # nothing is removed before something is written
-        for step in steps[sum(again.lengths) :]:
-            again.push(*step)
+        push_all(again, steps[sum(again.lengths) :])
         again.close()
         assert log.read_bytes() == content
 
@@ -121,8 +120,7 @@ def test_episodes_behind_a_damaged_one_are_not_given_up(tmp_path, number, damage
     file, steps = tmp_path / "my data.hdf5", transitions([3, 4, 2, 5, 3, 4, 2, 5, 3, 4])
     expected = whole(tmp_path / "whole.hdf5", steps)
     one = recorder(file)
-    for step in steps:
-        one.push(*step)
+    push_all(one, steps)
     one.close()
     log, start = log_path(file), one.log.places[number].start
     content = log.read_bytes()
@@ -135,8 +133,7 @@ def test_episodes_behind_a_damaged_one_are_not_given_up(tmp_path, number, damage
     subprocess.run(told.value.message.split("`")[1], shell=True, check=True)
     again = recorder(file, resume=True)
     assert again.num_episodes == number
-    for step in steps[sum(again.lengths) :]:
-        again.push(*step)
+    push_all(again, steps[sum(again.lengths) :])
     again.merge()
     assert file.read_bytes() == expected
 
@@ -146,15 +143,13 @@ def test_the_file_does_not_depend_on_what_was_dropped_from_the_log(tmp_path):
     expected = whole(tmp_path / "whole.hdf5", steps, **IMAGE)
     file = tmp_path / "data.hdf5"
     one = recorder(file, **IMAGE)
-    for step in steps:
-        one.push(*step)
+    push_all(one, steps)
     one.close()
     for kept in (6, 5, 3, 1, 0):
         again = recorder(file, resume=True, **IMAGE)
         again.keep(kept)
         assert again.lengths == [5, 2, 9, 1, 4, 6][:kept]
-        for step in steps[sum(again.lengths) :]:
-            again.push(*step)
+        push_all(again, steps[sum(again.lengths) :])
         again.close()
     recorder(file, resume=True, **IMAGE).merge()
     assert file.read_bytes() == expected
@@ -194,16 +189,14 @@ def test_killed_before_the_log_holds_settings(tmp_path):
     log_path(file).touch()
     again = recorder(file, resume=True)
     assert again.num_episodes == 0
-    for step in transitions([2]):
-        again.push(*step)
+    push_all(again, transitions([2]))
     again.merge()
     assert [path.name for path in tmp_path.iterdir()] == ["data.hdf5"]
 
 
 def test_what_a_kill_left_of_the_final_file_is_removed(tmp_path):
     one = recorder(tmp_path / "data[1].hdf5")
-    for step in transitions([2]):
-        one.push(*step)
+    push_all(one, transitions([2]))
     (tmp_path / ".data[1].tmp-77.hdf5").touch()
     (tmp_path / ".data.tmp-77.hdf5").touch()
     one.merge()
@@ -240,8 +233,7 @@ def test_a_log_of_another_format_is_refused(tmp_path, monkeypatch):
 def test_what_is_forgotten_is_there_until_something_else_is_written(tmp_path):
     file, steps = tmp_path / "data.hdf5", transitions([3, 4, 2, 5, 3, 4])
     one = recorder(file)
-    for step in steps:
-        one.push(*step)
+    push_all(one, steps)
     before = log_path(file).read_bytes()
     one.keep(1)
     one.close()
@@ -259,11 +251,9 @@ def test_what_is_forgotten_while_it_is_recorded_is_not_in_the_file(tmp_path):
     expected = whole(tmp_path / "whole.hdf5", steps)
     for kept in (5, 2, 0):
         one = recorder(tmp_path / f"{kept}.hdf5")
-        for step in steps:
-            one.push(*step)
+        push_all(one, steps)
         one.keep(kept)
-        for step in steps[sum(one.lengths) :]:
-            one.push(*step)
+        push_all(one, steps[sum(one.lengths) :])
         one.close()
         recorder(one.file, resume=True).merge()
         assert one.file.read_bytes() == expected

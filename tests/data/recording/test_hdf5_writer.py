@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from played import IMAGE, VECTOR, recorder, transitions, whole
+from pushing import push_all
 
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording import hdf5_writer
@@ -24,8 +25,7 @@ def test_merging_takes_little_memory(tmp_path):
     one = recorder(tmp_path / "data.hdf5", shape=(1_000,))
     steps = transitions([100], shape=(1_000,))
     for _ in range(80):
-        for step in steps:
-            one.push(*step)
+        push_all(one, steps)
     tracemalloc.start()
     try:
         one.merge()

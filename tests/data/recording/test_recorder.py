@@ -12,6 +12,7 @@ import pytest
 import torch
 from collected import unit_actions
 from played import HIGH, IMAGE, LOW, VECTOR, recorder, transitions, whole
+from pushing import push_all
 
 from offpcc.data.datasets.load import load_dataset
 from offpcc.data.recording.episode_log import EpisodeLog, is_unfinished, log_path
@@ -104,8 +105,7 @@ def test_an_episode_that_does_not_go_on_where_it_stood_is_cut(tmp_path):
 
 def test_what_is_under_way_is_cut_at_the_end(tmp_path):
     one = recorder(tmp_path / "data.hdf5")
-    for step in transitions([4, 9])[:7]:
-        one.push(*step)
+    push_all(one, transitions([4, 9])[:7])
     assert one.num_episodes == 1
     one.cut()
     told = one.merge()
@@ -151,8 +151,7 @@ def test_what_could_not_be_learned_from_is_refused_at_once(tmp_path, place, valu
     broken[place] = value if place == 2 else np.full(3, value, np.float32)
     one = recorder(tmp_path / "data.hdf5")
     with pytest.raises(UserError, match=f"{told} of an episode of recorded-v0 hold a NaN"):
-        for step in (tuple(broken), steps[2]):
-            one.push(*step)
+        push_all(one, (tuple(broken), steps[2]))
 
 
 def test_another_shape_is_an_error(tmp_path):
@@ -177,16 +176,13 @@ def test_a_run_killed_after_its_checkpoint_gives_the_same_file(tmp_path, num_env
     for checkpoint, killed in ((0, 0), (0, 9), (7, 7), (11, 30), (20, 45), (47, 47)):
         file = tmp_path / f"{checkpoint}_{killed}.hdf5"
         one = recorder(file, **options)
-        for step in steps[:checkpoint]:
-            one.push(*step)
+        push_all(one, steps[:checkpoint])
         state = saved(one.state_dict())
-        for step in steps[checkpoint:killed]:
-            one.push(*step)
+        push_all(one, steps[checkpoint:killed])
         one.close()
         again = recorder(file, resume=True, **options)
         again.load_state_dict(state)
-        for step in steps[checkpoint:]:
-            again.push(*step)
+        push_all(again, steps[checkpoint:])
         again.cut()
         again.merge()
         assert file.read_bytes() == expected, (checkpoint, killed)
@@ -198,16 +194,14 @@ def test_a_run_that_had_ended_is_trained_on(tmp_path):
     steps = transitions([5, 2, 9, 4, 6, 3], num_envs=2)
     expected = whole(tmp_path / "whole.hdf5", steps, num_envs=2)
     one = recorder(tmp_path / "data.hdf5", num_envs=2)
-    for step in steps[:13]:
-        one.push(*step)
+    push_all(one, steps[:13])
     state = saved(one.state_dict())
     one.cut()
     one.merge()
     assert len(load_dataset(tmp_path / "data.hdf5").rewards) == 13
     again = recorder(tmp_path / "data.hdf5", num_envs=2, resume=True)
     again.load_state_dict(state)
-    for step in steps[13:]:
-        again.push(*step)
+    push_all(again, steps[13:])
     again.cut()
     again.merge()
     assert (tmp_path / "data.hdf5").read_bytes() == expected
@@ -224,8 +218,7 @@ def test_killed_between_the_file_and_the_removal_of_its_log(tmp_path, monkeypatc
     assert is_unfinished(file) and file.read_bytes() == expected
     one = recorder(file, resume=True)
     assert one.lengths == [5, 2]  # what the end had cut is played again
-    for step in steps[7:-3]:
-        one.push(*step)
+    push_all(one, steps[7:-3])
     one.cut()
     one.merge()
     assert file.read_bytes() == expected
@@ -243,15 +236,13 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path):
             UserError,
             match=r"cannot be written \(File too large\); .* are kept in .*data.hdf5.episode_log: .* --resume",
         ):
-            for step in steps:
-                one.push(*step)
+            push_all(one, steps)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         one.close()
     again = recorder(file, resume=True)
     assert again.lengths == [50, 50]
-    for step in steps[100:]:
-        again.push(*step)
+    push_all(again, steps[100:])
     again.close()
     for size in (1, 500, 3_000, 9_000, len(expected) - 1):
         again = recorder(file, resume=True)
@@ -300,8 +291,7 @@ def test_other_settings_are_refused_by_name(tmp_path, finished):
 
 def test_a_state_whose_episodes_are_gone_is_refused(tmp_path):
     one = recorder(tmp_path / "data.hdf5")
-    for step in transitions([2, 2]):
-        one.push(*step)
+    push_all(one, transitions([2, 2]))
     state = one.state_dict()
     one.close()
     log = log_path(tmp_path / "data.hdf5")
@@ -330,8 +320,7 @@ def test_what_is_recorded_by_another_version_tells_of_both(tmp_path, monkeypatch
             one = recorder(file, resume=True)
             told = f"this resume may not be exact: offpcc is {version}, but .*data.hdf5.* was recorded {told}"
             assert re.match(told, one.message)
-        for step in steps[sum(one.lengths) : stops[number]]:
-            one.push(*step)
+        push_all(one, steps[sum(one.lengths) : stops[number]])
         if number == 2:
             one.merge()
         one.close()
