@@ -1,6 +1,10 @@
-"""Small recordings whose every number is known."""
+"""Small recordings whose every number is known, and real ones."""
+
+import os
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 
 def recorded(num_steps=6, **changed):
@@ -28,3 +32,11 @@ def flags(num_steps, *true):
 def following(observations):
     """Next observations of data without ends."""
     return np.concatenate([observations[1:], observations[-1:] + 1])
+
+
+def real_recording(name):
+    """A file of the folder OFFPCC_SHARED_DATA; the test is skipped without it."""
+    path = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data")) / f"{name}.hdf5"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    return path

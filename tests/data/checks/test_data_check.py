@@ -1,6 +1,5 @@
 """One planted fault per recording, which the doctor has to find and name; and real recordings."""
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from gymnasium.wrappers import ClipReward, TimeLimit
+from recordings import real_recording
 
 import offpcc
 from offpcc.data.checks import check as doctor
@@ -23,7 +23,6 @@ from offpcc.data.datasets.metadata import Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 LIMIT = 60
 
 
@@ -63,6 +62,11 @@ def only(given, *episodes):
 def odd(examination, *checks):
     """Findings that are not fine; those of some checks."""
     return [finding for finding in examination.findings if finding.level != OK and finding.check in (checks or CHECKS)]
+
+
+def odd_in(given, *checks):
+    """The same of arrays."""
+    return odd(examine_dataset(Dataset.from_arrays(**given)), *checks)
 
 
 CHECKS = {
@@ -353,7 +357,7 @@ def test_a_planted_fault_is_found_and_nothing_else(plant):
 def test_an_action_that_never_changes_is_no_choice():
     given = recorded()
     given["actions"] = np.zeros_like(given["actions"])
-    told = [finding.found for finding in odd(examine_dataset(Dataset.from_arrays(**given)), "actions")]
+    told = [finding.found for finding in odd_in(given, "actions")]
     assert any("never changes" in text for text in told) and not any("choices" in text for text in told)
 
 
@@ -368,8 +372,7 @@ def inverted_time_limits(given):
 def test_why_episodes_last_one_step_is_told(plant, words):
     given = recorded()
     plant(given)
-    findings = odd(examine_dataset(Dataset.from_arrays(**given)), "ends")
-    (finding,) = [finding for finding in findings if "one step long" in finding.found]
+    (finding,) = [finding for finding in odd_in(given, "ends") if "one step long" in finding.found]
     assert words in finding.remedy and "nothing to remember" in finding.found
 
 
@@ -378,9 +381,8 @@ def test_next_observations_that_are_the_observations_are_refused_by_name(true_st
     """All of them, or nearly all; whatever is cut by that is not told as well."""
     given = recorded()
     given["next_observations"][true_steps:] = given["observations"][true_steps:]
-    with pytest.raises(
-        SpoiledData, match=r"next_observations are the observations themselves.*leave next_obs"
-    ) as caught:
+    words = r"next_observations are the observations themselves.*leave next_obs"
+    with pytest.raises(SpoiledData, match=words) as caught:
         Dataset.from_arrays(**given)
     (finding,) = refused("mine.npz", caught.value).findings
     assert finding.level == FAULT
@@ -397,7 +399,7 @@ def test_an_observation_that_stays_the_same_is_no_fault_of_next_observations():
 def test_of_choices_nothing_else_is_said():
     given = recorded()
     choices(given)
-    assert len(odd(examine_dataset(Dataset.from_arrays(**given)), "actions")) == 1
+    assert len(odd_in(given, "actions")) == 1
 
 
 def of_lengths(*lengths, cut=(), name="data"):
@@ -442,7 +444,7 @@ def test_one_episode_of_one_step_is_nothing_odd():
 def test_half_the_rewards_may_be_0():
     given = recorded()
     given["rewards"][::2] = 0
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "rewards")
+    assert not odd_in(given, "rewards")
 
 
 def test_episodes_that_start_alike_and_go_on_otherwise_are_no_copies():
@@ -450,21 +452,21 @@ def test_episodes_that_start_alike_and_go_on_otherwise_are_no_copies():
     again = only(given, 2)
     again["actions"] *= 0.5
     given = {key: np.concatenate([column, again[key]]) for key, column in given.items()}
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "copies")
+    assert not odd_in(given, "copies")
 
 
 def test_what_follows_a_termination_is_bootstrapped_nowhere():
     given = recorded()
     ends = np.flatnonzero(given["terminals"][:-1])
     given["next_observations"][ends] = given["observations"][ends + 1]
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)))
+    assert not odd_in(given)
 
 
 def test_a_few_last_observations_may_stand_still():
     given = recorded()
     end = np.flatnonzero(given["timeouts"])[0]
     given["next_observations"][end] = given["observations"][end]
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)))
+    assert not odd_in(given)
 
 
 def test_what_has_come_to_rest_is_not_taken_for_a_repeated_last_observation():
@@ -472,7 +474,7 @@ def test_what_has_come_to_rest_is_not_taken_for_a_repeated_last_observation():
     for end in np.flatnonzero(given["timeouts"]):
         given["observations"][end] = given["next_observations"][end] = given["observations"][end - 1]
         given["next_observations"][end - 1] = given["observations"][end]
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "resets", "jumps")
+    assert not odd_in(given, "resets", "jumps")
 
 
 def test_one_episode_that_goes_on_is_chance():
@@ -483,14 +485,14 @@ def test_few_episodes_that_go_on_are_not_told():
     given = recorded()
     middle = [rows_of(given, episode)[25] for episode in range(20) if len(rows_of(given, episode)) == LIMIT][:2]
     given["terminals"][middle] = True
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "continues")
+    assert not odd_in(given, "continues")
 
 
 def test_few_episodes_are_told():
     given = recorded()
     one_long_walk(given)
     given["terminals"] = np.isin(np.arange(1200), (300, 700, 1199))
-    (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)), "size")
+    (finding,) = odd_in(given, "size")
     assert (finding.level, "in 3 episodes" in finding.found) == (NOTE, True)
 
 
@@ -503,11 +505,9 @@ def test_chance_is_no_time_limit():
     one_long_walk(given)
     given = {key: column[: stops[-1]] for key, column in given.items()}
     given["terminals"] = np.isin(np.arange(stops[-1]), stops - 1)
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
-    (finding,) = odd(
-        examine_dataset(Dataset.from_arrays(**given), env=environment(40)), "limit"
-    )  # unless it is known to be
-    assert finding.level == FAULT
+    assert not odd_in(given, "limit")
+    known = examine_dataset(Dataset.from_arrays(**given), env=environment(40))
+    assert [finding.level for finding in odd(known, "limit")] == [FAULT]
 
 
 @pytest.mark.parametrize("last", [1.0, 0.0])
@@ -517,11 +517,11 @@ def test_a_task_of_fixed_length_that_its_last_step_decides_has_no_time_limit(las
     given["terminals"] = np.arange(len(given["rewards"])) % 10 == 9
     given["rewards"] = np.where(given["terminals"], last, 0.0).astype(np.float32)
     given["rewards"][9::30] = 0.0  # not each of them succeeds
-    found = odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
+    found = odd_in(given, "limit")
     assert [finding.level for finding in found] == ([] if last else [FAULT])
     if last:  # others end earlier, so the length is not the task's
         given["terminals"][4] = True
-        (finding,) = odd(examine_dataset(Dataset.from_arrays(**given)), "limit")
+        (finding,) = odd_in(given, "limit")
         assert finding.level == FAULT
 
 
@@ -538,7 +538,7 @@ def test_where_steps_are_as_long_as_resets_nothing_is_said_of_what_goes_on():
     del given["next_observations"]
     ends = last_rows(given)[:-1]
     given["observations"][ends + 1] = given["observations"][ends]  # which is no next observation
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "continues", "leaps", "resets")
+    assert not odd_in(given, "continues", "leaps", "resets")
     assert not Motion.of(Dataset.from_arrays(**given)).can_tell
 
 
@@ -547,7 +547,7 @@ def test_cues_and_goals_that_leap_are_no_resets():
     cue = (np.arange(len(given["rewards"])) % 30 == 7).astype(np.float32)[:, None] * 20
     given["observations"] = np.concatenate([given["observations"], cue], 1)
     del given["next_observations"]
-    assert not odd(examine_dataset(Dataset.from_arrays(**given)), "leaps", "continues", "observed")
+    assert not odd_in(given, "leaps", "continues", "observed")
 
 
 @pytest.mark.parametrize("num_columns", [3, 160])
@@ -557,7 +557,7 @@ def test_scales_that_differ_by_more_than_ten_are_told_however_many_columns_there
     wave = np.sin(np.arange(len(given["rewards"])))[:, None] * np.ones(num_columns)
     wave[:, 1] *= ratio
     given["observations"], given["next_observations"] = wave.astype("f"), np.roll(wave, -1, 0).astype("f")
-    found = odd(examine_dataset(Dataset.from_arrays(**given)), "observed")
+    found = odd_in(given, "observed")
     assert bool(found) is is_told
     if is_told:
         assert "observation 1 spreads by 7.78, but observation " in found[0].found
@@ -628,7 +628,6 @@ def test_columns_of_a_cloud_of_points_are_taken_together():
 def test_a_sample_tells_of_the_whole(monkeypatch):
     data = Dataset.from_arrays(**recorded(100))
     whole = examine_dataset(data)
-    monkeypatch.setattr(summary_stats, "SAMPLE", 500)
     monkeypatch.setattr(summary_stats, "SAMPLE", 500)
     part = examine_dataset(data)
     assert not odd(part)
@@ -728,9 +727,8 @@ def test_the_score_is_told_where_there_are_references(name, metadata, words):
 def test_the_score_is_that_of_whole_episodes():
     data = replace(Dataset.from_arrays(**recorded(), name="hopper-medium-v2"), is_whole=np.arange(20) == 3)
     score = 100 * (data.returns[3] + 20.272305) / (3234.3 + 20.272305)
-    assert f"D4RL's score {score:.1f}, by" in next(
-        f.found for f in examine_dataset(data).findings if f.check == "score"
-    )
+    (found,) = (finding.found for finding in examine_dataset(data).findings if finding.check == "score")
+    assert f"D4RL's score {score:.1f}, by" in found
 
 
 def test_what_a_file_cannot_say_of_its_environment_is_a_fault():
@@ -832,10 +830,7 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
-    path = SHARED / f"{name}.hdf5"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    found = odd(examine_dataset(load_dataset(path)))
+    found = odd(examine_dataset(load_dataset(real_recording(name))))
     assert len(found) == len(REAL[name]), found
     for check, level, words in REAL[name]:
         assert any((f.check, f.level) == (check, level) and words in f.found for f in found), found
@@ -844,7 +839,7 @@ def test_real_recordings_get_the_remarks_they_deserve_and_no_others(name):
 def test_actions_of_unknown_range_are_not_said_to_be_at_a_bound():
     given = recorded()
     given["actions"] *= 90.0
-    told = [finding.found for finding in odd(examine_dataset(Dataset.from_arrays(**given)), "actions")]
+    told = [finding.found for finding in odd_in(given, "actions")]
     assert "their range is unknown" in told[0] and not any("at a bound" in text for text in told)
 
 
@@ -856,11 +851,8 @@ def test_clipped_actions_are_a_warning_where_their_bounds_are_told():
 
 
 def test_the_last_steps_that_pendulums_recorder_dropped_are_told():
-    path = SHARED / "pendulum-sb-expert.hdf5"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    env = gymnasium.make("Pendulum-v1")
-    found = odd(examine_dataset(load_dataset(path, action_range=(-2.0, 2.0)), env=env))
+    data = load_dataset(real_recording("pendulum-sb-expert"), action_range=(-2.0, 2.0))
+    found = odd(examine_dataset(data, env=gymnasium.make("Pendulum-v1")))
     assert [finding.check for finding in found] == ["ends", "limit"]
     assert "last 199 steps, but the environment's time limit is 200" in found[1].found
 

@@ -43,6 +43,12 @@ def data(size=2, **metadata):
     return replace(Dataset.from_arrays(**{**given, "observations": observations}), metadata=metadata)
 
 
+def only(findings, level):
+    assert [finding.check for finding in findings] == ["env"]
+    assert findings[0].level == level
+    return findings[0].found
+
+
 def test_observations_beyond_the_bounds_of_the_environment_are_told():
     env, recording = Cart(), data()
     env.observation_space = Box(np.array([-np.inf, -0.1], "f"), np.array([9, 0.1], "f"))
@@ -51,12 +57,6 @@ def test_observations_beyond_the_bounds_of_the_environment_are_told():
     assert "1 of 2 numbers of the observations are beyond the bounds of Cart: number 1 reaches" in finding.found
     env.observation_space = Box(-99, 99, (2,), np.float32)
     assert only(fits(recording, env), OK)
-
-
-def only(findings, level):
-    assert [finding.check for finding in findings] == ["env"]
-    assert findings[0].level == level
-    return findings[0].found
 
 
 @pytest.mark.parametrize(

@@ -258,7 +258,10 @@ def test_an_environment_that_gives_critics_the_state_hides_no_numbers_of_the_age
 
 
 def test_a_median_of_zero_is_no_unit():
-    data = particle(uniform, num_episodes=40, reward=lambda rewards, last: at_fifths(last))
+    def every_fifth(rewards, last):
+        return np.where(last & (np.cumsum(last) % 5 == 0), 1.0, 0.0)
+
+    data = particle(uniform, num_episodes=40, reward=every_fifth)
     findings = examine_dataset(data)
     (skill,) = (finding.found for finding in findings.advice if finding.check == "skill")
     assert skill.startswith("the middle 80% of the returns differ by 1, in two groups")
@@ -269,10 +272,6 @@ def test_equal_returns_of_zero_are_equal():
     data = particle(control, num_episodes=40, reward=lambda rewards, last: 0.0 * rewards)
     found = measure_dataset(data)
     assert (found.middle, found.return_spread) == (0.0, 0.0) and choose(found, terminates=True)[0] == "bc"
-
-
-def at_fifths(last):
-    return np.where(last & (np.cumsum(last) % 5 == 0), 1.0, 0.0)
 
 
 def test_data_with_a_fault_get_no_advice():

@@ -1,12 +1,11 @@
 """Terminals of recorded data against the rules by which known tasks end."""
 
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
+from recordings import real_recording
 
 from offpcc.data.checks.check import examine_dataset
 from offpcc.data.checks.termination import terminals
@@ -14,7 +13,6 @@ from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.load import load_dataset
 from offpcc.utils.findings import NOTE, OK, WARNING
 
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 LENGTH = 20
 HEALTHY = {"hopper": (1.2, 0.0), "walker2d": (1.2, 0.0), "ant": (0.6, 0.0), "halfcheetah": (0.0, 0.0)}
 FALLEN = {"hopper": (0.69, 0.0), "walker2d": (1.2, 1.01), "ant": (1.01, 0.0)}
@@ -141,9 +139,7 @@ def test_the_doctor_knows_the_task_by_metadata_name_or_environment():
 
 @pytest.mark.parametrize("name", ["hopper-opolo-expert", "hopper-cs285-expert-v4", "walker2d-opolo-medium"])
 def test_real_recordings_follow_the_rule(name):
-    path = SHARED / f"{name}.hdf5"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
+    path = real_recording(name)
     data = load_dataset(path)
     finding = one(data, str(data.metadata["env"]))
     assert finding.level == OK

@@ -1,13 +1,10 @@
 """Where recorded episodes end: flags, jumps, time limits, and recorders that look after the reset."""
 
-import os
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from recordings import flags, following, recorded, texts
+from recordings import flags, following, real_recording, recorded, texts
 
 import offpcc
 from offpcc.data import RecurrentReplayBuffer, ReplayBuffer, load_dataset, qlearning_dataset
@@ -16,8 +13,6 @@ from offpcc.data.offline import DatasetOptions, read
 from offpcc.data.recording.recorder import Recorder
 from offpcc.envs.wrappers import Flicker
 from offpcc.utils.errors import UserError
-
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 
 # Ends -------------------------------------------------------------------------------------------------------------
 
@@ -268,9 +263,7 @@ def test_a_habit_that_terminations_show_counts_for_what_was_cut(cut):
     assert "of 9 episodes" in texts(data, "resets")[0]
     buffer = ReplayBuffer(Box(-np.inf, np.inf, (1,)), Box(-1, 1, (1,)), batch_size=300)
     buffer.fill(data.rows(), "episodes")
-    batch = buffer.sample()
-    observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.loss_mask))
-    assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
+    assert moves(buffer.sample()) == {1.0}
 
 
 def test_many_cut_episodes_tell_by_themselves():
@@ -283,12 +276,6 @@ def test_many_cut_episodes_tell_by_themselves():
     assert data.final_observations[1::2, 0].tolist() == [1000.0 * i + 3 for i in range(1, 40, 2)]
     few = Dataset.from_arrays(**{name: column[: 3 * 20] for name, column in given.items()})
     assert (~few.last_is_transition).sum() == 10, "nine that another follows are too few to tell"
-
-
-def test_terminations_alone_lose_nothing():
-    given = episodes(3, 2, 4, terminated=[0, 1, 2])
-    data = Dataset.from_arrays(**given)
-    assert (data.last_is_transition.all(), data.notices) == (True, ())
 
 
 def test_a_start_that_is_always_the_same_tells_a_late_recorder():
@@ -339,10 +326,10 @@ def test_own_recordings_of_what_flickers_or_stands_still_lose_no_step(tmp_path, 
     assert (data.num_transitions, data.notices) == (120, ())
 
 
-def moves(observations, terminations, counts):
-    """How far steps lead whose value goes on."""
-    goes_on = counts & (terminations == 0)
-    return set((observations[:, 1:, 0] - observations[:, :-1, 0])[goes_on].tolist())
+def moves(batch):
+    """How far the steps of a batch lead that count and do not terminate."""
+    goes_on = (batch.loss_mask[..., 0] > 0) & (batch.terminations[..., 0] == 0)
+    return set((batch.observations[:, 1:, 0] - batch.observations[:, :-1, 0])[goes_on].tolist())
 
 
 def test_no_value_is_bootstrapped_across_a_reset():
@@ -361,9 +348,7 @@ def test_no_value_is_bootstrapped_across_a_reset():
     ]
     for buffer in buffers:
         buffer.fill(rows, "episodes")
-        batch = buffer.sample()
-        observations, ended, mask = (part.numpy() for part in (batch.observations, batch.terminations, batch.loss_mask))
-        assert moves(observations, ended[..., 0], mask[..., 0] > 0) == {1.0}
+        assert moves(buffer.sample()) == {1.0}
     taken = qlearning_dataset(data)
     goes_on = ~taken["terminals"]
     assert set((taken["next_observations"] - taken["observations"])[goes_on, 0].tolist()) == {1.0}
@@ -371,10 +356,7 @@ def test_no_value_is_bootstrapped_across_a_reset():
 
 @pytest.mark.parametrize("name", ["hopper-opolo-expert", "halfcheetah-opolo-medium", "walker2d-opolo-medium"])
 def test_no_cut_episode_of_real_recordings_leads_to_a_start(name):
-    path = SHARED / f"{name}.hdf5"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    data = load_dataset(path)
+    data = load_dataset(real_recording(name))
     starts = data.observations[data.starts]
     cut = data.final_observations[data.truncations[data.stops - 1]]
     assert len(cut) >= 7

@@ -1,7 +1,6 @@
 """Recorded data in HDF5 and NPZ files, whole and broken, and the real files where they are at hand."""
 
 import gzip
-import os
 import pickle
 import re
 import warnings
@@ -14,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from peaks import with_peak
+from recordings import real_recording
 
 from offpcc.data.datasets import columns
 from offpcc.data.datasets import metadata as infos
@@ -22,8 +22,6 @@ from offpcc.data.datasets.files import read_dataset_file, read_everything
 from offpcc.data.datasets.load import load_dataset, raw_arrays
 from offpcc.envs.d4rl.catalog import normalized_score
 from offpcc.utils.errors import UserError
-
-SHARED = Path(os.environ.get("OFFPCC_SHARED_DATA", "no data"))
 
 
 def arrays(num_steps=250, length=100, dtype=np.float32):
@@ -433,11 +431,8 @@ CLIPPED = {name for name in REAL if "cs285" in name} | {"door-human-dapg", "pend
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_recordings_have_the_counts_returns_and_remarks_that_are_known(name):
-    path = SHARED / f"{name}.hdf5"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
+    data = load_dataset(real_recording(name))
     steps, ended, timed_out, mean, score, env = REAL[name]
-    data = load_dataset(path)
     lost = AFTER_RESET.get(name, 0)
     assert (data.num_steps, data.num_transitions, data.num_episodes) == (steps, steps - lost, ended + timed_out)
     told = [notice.text for notice in (*data.notices, *data.action_warnings())]
