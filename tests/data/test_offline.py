@@ -1,6 +1,5 @@
 """Learning from recorded data: what the agent gets of it, what the run tells, and what is refused."""
 
-import csv
 import dataclasses
 import functools
 import json
@@ -20,6 +19,7 @@ import torch
 from conftest import merged, rows, run_folder
 from gymnasium import spaces
 from gymnasium.wrappers import ClipReward
+from runs import progress_rows
 
 import offpcc
 from offpcc.algorithms.agent import Agent
@@ -41,11 +41,6 @@ from offpcc.training.spec import RunSpec, resolve_env_and_dataset, run_label
 from offpcc.utils.errors import DataWarning, UserError, in_python
 
 SHORT = ("train.num_epochs=2", "train.num_steps_per_epoch=12")
-
-
-def figures(folder):
-    with (folder / "progress.csv").open() as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture
@@ -486,18 +481,15 @@ def test_an_algorithm_that_reads_no_rewards_hears_nothing_of_them(unit_file):
     recording = read(unit_file, options=DatasetOptions.from_gin())
     assert any("rewards are multiplied" in line for line in recording.lines())
     assert not any("advantages of this size" in line for line in recording.lines())
-    assert any("advantages of this size" in line for line in dataclasses.replace(recording, reward_scale=78.0).lines())
-    (told,) = [
-        line for line in dataclasses.replace(recording, reward_scale=78.0).lines() if "advantages of this size" in line
-    ]
+    large = dataclasses.replace(recording, reward_scale=78.0)
+    (told,) = [line for line in large.lines() if "advantages of this size" in line]
     assert "returns of whole episodes differ by 12.8 at most, 1.0% of their mean -1" in told
     assert "--gin dataset.return_range=None keeps rewards as they are" in told
     small = dataclasses.replace(recording, mean_return=0.5, reward_scale=1000.0)  # a range of 1: nothing is odd
     assert not any("advantages of this size" in line for line in small.lines())
     assert not any("rewards are multiplied" in line for line in recording.lines(reads_rewards=False))
-    algorithms = {algo: build(None, algo, dataset=unit_file).algorithm for algo in ("rbc", "td3_bc")}
-    assert unused_dataset_parameters(algorithms["rbc"]) == {"return_range": "RecurrentBC reads no rewards"}
-    assert unused_dataset_parameters(algorithms["td3_bc"]) == {}
+    for algo, unused in (("rbc", {"return_range": "RecurrentBC reads no rewards"}), ("td3_bc", {})):
+        assert unused_dataset_parameters(build(None, algo, dataset=unit_file).algorithm) == unused
 
 
 @pytest.mark.parametrize("value", ["0", "-0.1", "1.5", "True", "'all'"])
@@ -547,7 +539,7 @@ def test_a_run_learns_from_the_data_and_is_tested_in_the_environment(offline, la
     assert code == 0, err
     assert "learning from swings: 1,200 transitions in 6 episodes" in out
     folder = tmp_path / "results" / "pendulum-p-v0_from_swings" / algo / "1"
-    last = figures(folder)[-1]
+    last = progress_rows(folder)[-1]
     assert (last["step"], last["update"], last["train/return"]) == ("24", "24", "")
     assert float(last["test/return"]) < 0.0 and "test/normalized_score" not in last
     details = json.loads((folder / "run.json").read_text())
@@ -563,7 +555,7 @@ def test_without_an_environment_it_is_not_tested(offline, launch, unit_file, tmp
     assert code == 0, err
     assert "no environment is given, so there are no tests" in out
     folder = tmp_path / "results" / "swings" / "iql" / "1"
-    assert figures(folder)[-1]["test/return"] == "" and (folder / "curve.png").exists()
+    assert progress_rows(folder)[-1]["test/return"] == "" and (folder / "curve.png").exists()
     assert (folder / "actor_last.pt").exists()
     code, _, err = launch("evaluate", folder)
     assert code == 2 and "trained without an environment" in err
@@ -598,7 +590,7 @@ def test_a_score_is_told_beside_the_return_whatever_the_simulators_version(quick
     bindings = ("train.num_steps_per_epoch=20", "train.updates_per_step=0", "train.num_epochs=1")
     code, out, err = quick("sac", env="Hopper-v5", bindings=bindings)
     assert code == 0, err
-    last = figures(tmp_path / "results" / "Hopper-v5" / "sac" / "1")[-1]
+    last = progress_rows(tmp_path / "results" / "Hopper-v5" / "sac" / "1")[-1]
     expected = 100.0 * (float(last["test/return"]) + 20.272305) / (3234.3 + 20.272305)
     assert float(last["test/normalized_score"]) == pytest.approx(expected)
     assert f"D4RL score {expected:.1f}" in out and "MuJoCo" in out
@@ -625,6 +617,7 @@ def test_evaluate_tells_no_score_of_changed_rewards(monkeypatch, bindings, has_s
 
 
 NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # drawn once, from the run's seed
+RESUMED = [("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE)]
 
 
 @pytest.mark.parametrize(
@@ -632,10 +625,7 @@ NOISE = ("make.wrappers=[@ObservationNoise]", "ObservationNoise.std=0.1")  # dra
     [
         ("td3_bc", ()),
         ("riql", NOISE),
-        *(
-            pytest.param(*rest, marks=pytest.mark.slow)
-            for rest in (("riql", ()), ("rcql_s", ()), ("bcq", ()), ("td3_bc", NOISE))
-        ),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in RESUMED),
     ],
 )
 def test_resuming_is_exact(offline, pendulum_file, tmp_path, algo, wrappers):

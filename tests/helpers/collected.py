@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import torch
 
+import offpcc
 from offpcc.algorithms import ALGORITHMS
 from offpcc.algorithms.agent import save_actor
 from offpcc.cli.collect import record_dataset
@@ -55,6 +56,15 @@ def agent(file, algo="sac", env=ENV, **arguments):
     algorithm = ALGORITHMS[algo](example.observation_space, example.action_space, seed=1, hidden_dims=(8,), **arguments)
     save_actor(algorithm, Path(file))
     return str(file)
+
+
+def always_first(**arguments):
+    """A DQN learner of the cart whose best action is always the first."""
+    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1, **arguments)
+    for network in learner.algorithm.critics.nets:
+        network[-1].weight.data.zero_()
+        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    return learner
 
 
 def unit_actions(data):

@@ -1,4 +1,3 @@
-import csv
 import math
 import re
 from pathlib import Path
@@ -7,6 +6,7 @@ import numpy as np
 import pytest
 from exact_resume import assert_equal_runs
 from gymnasium.spaces import Box
+from runs import progress_rows
 
 import offpcc
 from offpcc.algorithms import SAC
@@ -157,9 +157,8 @@ TINY = {"num_epochs": 2, "num_steps_per_epoch": 20, "update_after": 10, "num_tes
 def test_values_of_callbacks_are_columns_of_the_table(tmp_path):
     spec = RunSpec.make("pendulum-v0", "sac", algorithm={"hidden_dims": (4,)}, training=TINY, results=tmp_path)
     folder = Path(offpcc.fit(spec, callbacks=[Measuring()]).folder)
-    with (folder / "progress.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["callback/items"], row["callback/nothing"]) for row in rows] == [("20.0", ""), ("40.0", "")]
+    found = [(row["callback/items"], row["callback/nothing"]) for row in progress_rows(folder)]
+    assert found == [("20.0", ""), ("40.0", "")]
 
 
 def test_values_of_callbacks_given_where_a_learner_is_built_are_in_its_rows():
@@ -208,8 +207,7 @@ def test_a_run_resumes_with_and_without_columns_of_callbacks(tmp_path):
     first, longer = (RunSpec.make("pendulum-v0", "sac", training=TINY | {"num_epochs": n}, **given) for n in (1, 2))
     offpcc.fit(first, callbacks=[Measuring()])
     folder = Path(offpcc.fit(longer, resume=True).folder)
-    with (folder / "progress.csv").open() as file:
-        assert [row["callback/items"] for row in csv.DictReader(file)] == ["20.0", ""]
+    assert [row["callback/items"] for row in progress_rows(folder)] == ["20.0", ""]
 
 
 def test_columns_of_callbacks_are_in_both_phases(pendulum_file):
@@ -270,11 +268,8 @@ def test_a_callback_ends_a_run_which_continues_exactly(tmp_path, stop, epochs):
     assert "early" not in told
     folder, told = fit_quietly(short_run(tmp_path), callbacks=[stop])
     assert f"the run ended early, after epoch {epochs} of 3: a callback set run.loop.stopped" in told
-    assert (folder.details()["status"], folder.details()["epochs"], folder.details()["stopped"]) == (
-        "finished",
-        epochs,
-        True,
-    )
+    details = folder.details()
+    assert (details["status"], details["epochs"], details["stopped"]) == ("finished", epochs, True)
     assert "run 1 is finished" in fit_quietly(short_run(tmp_path), resume=True)[1]
     folder.note(status="stopped")  # as if a signal had come after the last checkpoint
     fit_quietly(short_run(tmp_path), resume=True)
@@ -349,10 +344,8 @@ def test_a_result_false_has_no_effect_and_is_told_once(capsys):
 
     learner.train(Loggers([]), [stop, Stop(), lambda run: 0], **TINY)
     told = capsys.readouterr().err
-    assert [told.count(f"the callback {name} returned False, which has no effect") for name in ("stop", "Stop")] == [
-        1,
-        1,
-    ]
+    for name in ("stop", "Stop"):
+        assert told.count(f"the callback {name} returned False, which has no effect") == 1
     assert "it has to set run.loop.stopped = True" in told and learner.loop.epoch == 2 and told.count("callback") == 2
 
 

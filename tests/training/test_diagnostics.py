@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from exact_resume import assert_same
 
 from offpcc.algorithms import BC, BCQ, CQL, DQN, IQL, SAC, TD3
 from offpcc.algorithms.variants import RecurrentBC
@@ -110,10 +111,8 @@ def test_padding_does_not_count():
         loss_mask=torch.cat([batch.loss_mask, torch.zeros_like(batch.loss_mask)], 1),
         complete=False,
     )
-    for share, expected in zip(
-        learner.algorithm.shares_at_bounds(padded), learner.algorithm.shares_at_bounds(batch), strict=True
-    ):
-        torch.testing.assert_close(share, expected)
+    shares, expected = (learner.algorithm.shares_at_bounds(one) for one in (padded, batch))
+    torch.testing.assert_close(shares, expected)
 
 
 @pytest.mark.parametrize("cls", [BC, RecurrentBC, BCQ, SAC], ids=lambda cls: cls.__name__)
@@ -131,20 +130,6 @@ def test_looking_changes_nothing(cls, monkeypatch):
     (one, draws), (other, other_draws) = states
     assert draws == other_draws
     assert_same(one, other)
-
-
-def assert_same(one, other):
-    if isinstance(one, dict):
-        assert one.keys() == other.keys()
-        for name in one:
-            assert_same(one[name], other[name])
-    elif isinstance(one, torch.Tensor):
-        assert torch.equal(one, other)
-    elif isinstance(one, list | tuple):
-        for part, other_part in zip(one, other, strict=True):
-            assert_same(part, other_part)
-    else:
-        assert one == other
 
 
 def test_training_tells(capsys):

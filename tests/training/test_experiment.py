@@ -26,29 +26,30 @@ from offpcc.training.loggers import Loggers
 from offpcc.training.run_dir import RunFolder
 from offpcc.utils.errors import DataWarning, UserError
 
-SMALL = {"hidden_dims": (8,), "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1)}
+TINY = {"hidden_dims": (8,)}
+MEMORY = functools.partial(Recurrent, hidden_dim=8, num_layers=1)
+SMALL = {**TINY, "encoder": MEMORY}
+README = (Path(offpcc.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def agent_of(env="pendulum-p-v0", algo="sac", algorithm=TINY):
+    """An agent that nobody trained."""
+    return offpcc.Agent(offpcc.build(env, algo, algorithm=algorithm).algorithm)
 
 
 def test_the_readmes_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    example = re.search(r"```python\n(import offpcc.*?)```", readme, re.DOTALL)[1]
+    example = re.search(r"```python\n(import offpcc.*?)```", README, re.DOTALL)[1]
     assert "learner.train()" in example
-    names = {}
-    exec(
-        example.replace(
-            "train()", "train(num_epochs=1, num_steps_per_epoch=100, update_after=90, num_test_episodes_per_epoch=1)"
-        ),
-        names,
-    )
+    names, short = {}, "train(num_epochs=1, num_steps_per_epoch=100, update_after=90, num_test_episodes_per_epoch=1)"
+    exec(example.replace("train()", short), names)
     assert names["learner"].algorithm.gamma == 0.95, "the config counts"
     assert names["action"].shape == (1,)
     assert (tmp_path / "actor.pt").exists()
 
 
 def test_the_readmes_example_of_own_data_runs(pendulum_file):
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    example = re.search(r"```python\n(data = offpcc.Dataset.*?)```", readme, re.DOTALL)[1]
+    example = re.search(r"```python\n(data = offpcc.Dataset.*?)```", README, re.DOTALL)[1]
     data = offpcc.qlearning_dataset(pendulum_file)
     names = {"offpcc": offpcc, "observations": data["observations"], "actions": data["actions"] / 2.0}
     names |= {"rewards": data["rewards"], "terminations": data["terminals"]}
@@ -76,10 +77,9 @@ def test_build_train_act_save_load(tmp_path):
 
 
 def test_of_a_runs_folder_the_actor_in_it_is_named(tmp_path):
-    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)})
     with pytest.raises(UserError, match="is a folder, a pipe or a device"):
         offpcc.Agent.load(tmp_path)
-    offpcc.Agent(learner.algorithm).save(tmp_path / "actor_best.pt")
+    agent_of().save(tmp_path / "actor_best.pt")
     with pytest.raises(UserError, match=r"is a run's folder; give the actor's file in it, .*/actor_best\.pt$"):
         offpcc.Agent.load(tmp_path)
 
@@ -87,29 +87,21 @@ def test_of_a_runs_folder_the_actor_in_it_is_named(tmp_path):
 def test_configure_takes_the_place_of_what_was_set_before():
     offpcc.configure("test/template_short.gin", "SAC.alpha = 0.5", "ActorCritic.gamma = 0.9")
     offpcc.configure(None, "SAC.alpha = 0.25")
-    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm=TINY).algorithm
     assert algorithm.gamma == 0.99 and algorithm.temperature().item() == pytest.approx(0.25)
     with pytest.raises(UserError, match=r"alfa"):
         offpcc.configure(None, "SAC.alfa = 0.25")
 
 
-def test_training_again_goes_on():
-    learner = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}, buffer={"batch_size": 4})
-    settings = {"num_steps_per_epoch": 50, "update_after": 40, "num_test_episodes_per_epoch": 0}
-    learner.train(num_epochs=1, **settings)
-    learner.train(num_epochs=3, **settings)
-    assert (learner.loop.step, learner.loop.num_updates) == (150, 110)
-
-
 def test_any_function_may_be_a_learning_rate_or_build_an_encoder(tmp_path):
     options = {"lr": lambda update: 1e-3 / (update + 1), "encoder": lambda shape: Recurrent(shape, hidden_dim=4)}
-    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)} | options).algorithm
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm=TINY | options).algorithm
     offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
     assert offpcc.Agent.load(tmp_path / "actor.pt").algorithm.actor_encoder.dim == 4
 
 
 def test_observations_of_another_shape_are_refused():
-    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm)
+    agent = agent_of()
     with pytest.raises(ValueError, match=r"\(3,\), but needs \(2,\); give one observation"):
         agent.act(np.zeros(3, np.float32))
 
@@ -131,14 +123,14 @@ def test_choices_are_read_as_the_message_says(space, observation):
             super().reset(seed=seed)
             return observation, {}
 
-    agent = offpcc.Agent(offpcc.build(Choices, "sac", algorithm={"hidden_dims": (8,)}).algorithm)
+    agent = agent_of(Choices, "sac")
     with pytest.raises(ValueError, match=r"give gymnasium.spaces.flatten\(space, it\)"):
         agent.act(observation)
     agent.act(spaces.flatten(space, observation))
 
 
 def test_an_image_whose_axes_are_in_another_order_is_told():
-    agent = offpcc.Agent(offpcc.build("pendulum-img-v0", "csac", algorithm={"hidden_dims": (8,)}).algorithm)
+    agent = agent_of("pendulum-img-v0", "csac")
     image = offpcc.make("pendulum-img-v0").reset(seed=1)[0]
     agent.act(image)
     with pytest.raises(ValueError, match=r"needs \(1, 40, 40\); .* give observation\.transpose\(2, 0, 1\)"):
@@ -146,7 +138,7 @@ def test_an_image_whose_axes_are_in_another_order_is_told():
 
 
 def test_an_agent_remembers_until_it_is_reset():
-    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL).algorithm)
+    agent = agent_of(algo="rsac", algorithm=SMALL)
     observation = np.array([0.6, 0.8], np.float32)
     first, second = agent.act(observation), agent.act(observation)
     assert (first != second).all()
@@ -154,10 +146,7 @@ def test_an_agent_remembers_until_it_is_reset():
     assert (agent.act(observation) == first).all()
 
 
-READS_ACTIONS = {
-    "hidden_dims": (8,),
-    "encoder": functools.partial(Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True),
-}
+READS_ACTIONS = {**TINY, "encoder": functools.partial(MEMORY, use_previous_action=True)}
 
 
 class Torques(gymnasium.Wrapper):
@@ -184,8 +173,7 @@ def test_the_same_torques_wherever_an_actor_acts(tmp_path, monkeypatch):
     run_episodes(algorithm, [Torques(offpcc.make("pendulum-v0", scale_actions=True), trained)], [3])
     assert len(trained) == 200 and np.std(trained) > 0
 
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    loop = re.search(r"\n(agent = offpcc\.Agent\.load.*?)```", readme, re.DOTALL)[1]
+    loop = re.search(r"\n(agent = offpcc\.Agent\.load.*?)```", README, re.DOTALL)[1]
     makers = {
         "gymnasium.make": lambda _: gymnasium.make("Pendulum-v1"),
         "offpcc.make": lambda _: offpcc.make("pendulum-v0"),
@@ -221,7 +209,7 @@ def test_an_agent_that_learned_from_data_acts_in_the_units_of_the_data(tmp_path,
 
 
 def test_an_agent_may_act_in_other_units(tmp_path):
-    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm=TINY).algorithm
     offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
     space = gymnasium.spaces.Box(np.array([-4.0]), np.array([2.0]), dtype=np.float64)
     observation = np.array([0.6, 0.8], np.float32)
@@ -236,9 +224,7 @@ def test_an_agent_may_act_in_other_units(tmp_path):
 
 
 def test_previous_action_and_reward_reach_the_networks():
-    encoder = functools.partial(
-        Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True, use_previous_reward=True
-    )
+    encoder = functools.partial(MEMORY, use_previous_action=True, use_previous_reward=True)
     algorithm = offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL | {"encoder": encoder}).algorithm
     agent, other = offpcc.Agent(algorithm), offpcc.Agent(algorithm)
     observation = np.array([0.6, 0.8], np.float32)
@@ -250,8 +236,8 @@ def test_previous_action_and_reward_reach_the_networks():
 def test_an_agent_that_reads_rewards_asks_for_them(is_fronted):
     reading = functools.partial(Identity, use_previous_reward=True)
     own = {"feature_extractor": reading} if is_fronted else {"use_previous_reward": True}
-    encoder = functools.partial(Recurrent, hidden_dim=8, num_layers=1, **own)
-    agent = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL | {"encoder": encoder}).algorithm)
+    encoder = functools.partial(MEMORY, **own)
+    agent = agent_of(algo="rsac", algorithm=SMALL | {"encoder": encoder})
     observation = np.array([0.6, 0.8], np.float32)
     for _ in range(2):
         agent.act(observation)
@@ -259,7 +245,7 @@ def test_an_agent_that_reads_rewards_asks_for_them(is_fronted):
             agent.act(observation)
         agent.act(observation, -1.5)
         agent.reset()
-    other = offpcc.Agent(offpcc.build("pendulum-p-v0", "rsac", algorithm=SMALL).algorithm)
+    other = agent_of(algo="rsac", algorithm=SMALL)
     assert (other.act(observation) != other.act(observation)).all(), "which reads none"
 
 
@@ -267,7 +253,7 @@ def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path)
     class Mine(torch.nn.Module):
         pass
 
-    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm={"hidden_dims": (8,)}).algorithm
+    algorithm = offpcc.build("pendulum-p-v0", "sac", algorithm=TINY).algorithm
     algorithm._arguments["alpha"] = Mine()
     with pytest.raises(offpcc.utils.errors.UserError, match=r"offpcc\.configurable"):
         offpcc.Agent(algorithm).save(tmp_path / "actor.pt")
@@ -287,7 +273,7 @@ def test_a_plain_function_as_encoder_is_refused_where_it_would_be_lost(tmp_path)
 @pytest.mark.parametrize("name", ["rsac", "rsac_s"])
 def test_a_window_beyond_what_learning_sees_is_told(name, cell, segments, told, recwarn):
     where = "shared_encoder" if name == "rsac_s" else "encoder"
-    small = {"hidden_dims": (8,), where: functools.partial(Recurrent, hidden_dim=8, num_layers=1, cell=cell)}
+    small = {**TINY, where: functools.partial(MEMORY, cell=cell)}
     offpcc.build("pendulum-p-v0", name, algorithm=small, buffer=segments)
     assert [told in str(warning.message) for warning in recwarn] == [True] * bool(told)
 
@@ -346,8 +332,7 @@ def test_a_lack_of_memory_while_learning_is_told_and_no_other_error_is_taken_for
 
 
 def test_what_a_caller_does_to_an_action_changes_nothing_that_the_agent_reads():
-    encoder = functools.partial(Recurrent, hidden_dim=8, num_layers=1, use_previous_action=True)
-    algorithm = RecurrentSAC(Box(-1, 1, (2,)), Box(-1, 1, (1,)), hidden_dims=(8,), encoder=encoder, seed=1)
+    algorithm = RecurrentSAC(Box(-1, 1, (2,)), Box(-1, 1, (1,)), **READS_ACTIONS, seed=1)
     careful, careless = offpcc.Agent(algorithm), offpcc.Agent(algorithm)
     observations = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     for observation in observations:

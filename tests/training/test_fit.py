@@ -14,6 +14,7 @@ import pytest
 import torch
 from conftest import rows, run_folder
 from exact_resume import assert_same
+from runs import quiet_fit
 
 import offpcc
 from offpcc.algorithms.optim import LinearDecay
@@ -51,10 +52,6 @@ def spec(*bindings, algo="rsac", env="pendulum-p-v0", file=CONFIG, **given):
     return RunSpec.make(env, algo, seed=1, **given)
 
 
-def silent(line):
-    pass
-
-
 def interrupt_at(monkeypatch, turns):
     """Stop the run after so many turns of the loop."""
     left = iter(range(turns - 1, -1, -1))
@@ -90,7 +87,7 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
     before = signal.getsignal(signal.SIGINT)
     with monkeypatch.context() as patch, pytest.raises(signals.Interrupted) as stop:
         interrupt_at(patch, 217)
-        fit(spec(), parts, announce=silent)
+        quiet_fit(spec(), parts)
     assert str(stop.value) == stop.value.message and "saved" in str(stop.value)
     assert "and saved" in stop.value.message and json.loads((parts / "run.json").read_text())["status"] == "stopped"
     assert signal.getsignal(signal.SIGINT) == before
@@ -102,15 +99,15 @@ def test_python_and_the_command_line_write_the_same_folder_and_resume_as_exactly
         pytest.fail("the second one waited")
 
     with pytest.raises(signals.Interrupted, match="stopped at once; its last checkpoint stays"):
-        fit(spec(), parts, resume=True, announce=silent, callbacks=[stop_twice])
+        quiet_fit(spec(), parts, resume=True, callbacks=[stop_twice])
     assert (parts / "checkpoint.pt").read_bytes() == saved and signal.getsignal(signal.SIGINT) == before
     with pytest.raises(signals.Interrupted, match="stopped at once; there is no checkpoint yet"):
-        fit(spec(), tmp_path / "new", announce=silent, callbacks=[stop_twice])
+        quiet_fit(spec(), tmp_path / "new", callbacks=[stop_twice])
     with pytest.raises(RunExistsError, match="is unfinished and is not overwritten"):
-        fit(spec(), parts, announce=silent)
-    fit(spec(), parts, resume=True, announce=silent)
+        quiet_fit(spec(), parts)
+    quiet_fit(spec(), parts, resume=True)
     assert_same_folders(whole, parts)
-    assert fit(spec(), parts, resume=True, announce=silent).was_finished
+    assert quiet_fit(spec(), parts, resume=True).was_finished
 
 
 def test_a_second_interrupt_while_the_run_is_saved_leaves_a_run_that_is_stopped(tmp_path, monkeypatch):
@@ -126,28 +123,28 @@ def test_a_second_interrupt_while_the_run_is_saved_leaves_a_run_that_is_stopped(
     interrupt_at(monkeypatch, 60)
     monkeypatch.setattr(Checkpoints, "save", save)
     with pytest.raises(signals.Interrupted, match="stopped at once; there is no checkpoint yet"):
-        fit(spec(), tmp_path, announce=silent)
+        quiet_fit(spec(), tmp_path)
     assert [*seen, status()] == ["stopped", "stopped"]
 
 
 def test_arguments_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "sac" / "1"
-    fit(spec(algo="sac", algorithm={"hidden_dims": (8,)}, environments={"num_envs": 2}), folder, announce=silent)
+    quiet_fit(spec(algo="sac", algorithm={"hidden_dims": (8,)}, environments={"num_envs": 2}), folder)
     values = plain_values((folder / "config.gin").read_text())
     assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8,)", "2")
     offpcc.configure(CONFIG, *SHORT[1:], "train.num_epochs=3")
     other = RunSpec.make("pendulum-p-v0", "sac", seed=1, algorithm={"hidden_dims": (9,)}, environments={"num_envs": 2})
     with pytest.raises(UserError, match=r"SAC.hidden_dims is .* to go on, give .*hidden_dims=.8.*, or leave out"):
-        fit(other, folder, resume=True, announce=silent)
+        quiet_fit(other, folder, resume=True)
     with pytest.raises(UserError, match="cannot be written into the config of a run"):
-        fit(spec(algo="sac", algorithm={"lr": lambda update: 1e-3}), tmp_path / "other", announce=silent)
+        quiet_fit(spec(algo="sac", algorithm={"lr": lambda update: 1e-3}), tmp_path / "other")
     told = r'SAC.lr is .*; bind it by offpcc.configure\(None, "SAC.lr = @LinearDecay\(\)"\), and its arguments likewise'
     with pytest.raises(UserError, match=told):
-        fit(spec(algo="sac", algorithm={"lr": LinearDecay(1e-3)}), tmp_path / "other", announce=silent)
+        quiet_fit(spec(algo="sac", algorithm={"lr": LinearDecay(1e-3)}), tmp_path / "other")
 
 
 def test_an_encoder_of_python_is_a_binding_of_the_run(tmp_path):
-    fit(spec(algo="sac", algorithm={"encoder": Recurrent}), tmp_path / "run", announce=silent)
+    quiet_fit(spec(algo="sac", algorithm={"encoder": Recurrent}), tmp_path / "run")
     assert plain_values((tmp_path / "run" / "config.gin").read_text())["SAC.encoder"].endswith("Recurrent")
 
 
@@ -249,7 +246,7 @@ def test_a_run_goes_on_with_a_class_that_has_learned_a_new_parameter(tmp_path, f
 def test_a_fault_of_ours_is_not_taken_for_a_checkpoint_that_does_not_fit(tmp_path, monkeypatch):
     run = spec(algo="sac", algorithm={"hidden_dims": (8,)})
     folder = tmp_path / "sac" / "1"
-    fit(run, folder, announce=silent)
+    quiet_fit(run, folder)
     checkpoint = read_checkpoint(folder / "checkpoint.pt")
 
     def broken(self, state):
@@ -286,7 +283,7 @@ def test_tables_that_are_kept_are_numbered(tmp_path):
 @pytest.mark.parametrize("name", ["favourite", "1"])
 def test_a_run_goes_on_only_with_its_own_environment_seed_and_algorithm(tmp_path, name):
     folder = tmp_path / name
-    fit(spec(algo="sac"), folder, announce=silent)
+    quiet_fit(spec(algo="sac"), folder)
     record = json.loads((folder / "run.json").read_text())
     assert (record["run_id"], record["seed"]) == (1, 1), "that of the run, whatever the folder is called"
     before = (folder / "checkpoint.pt").read_bytes()
@@ -297,30 +294,30 @@ def test_a_run_goes_on_only_with_its_own_environment_seed_and_algorithm(tmp_path
     ):
         env, algo, seed = given
         with pytest.raises(UserError, match=f"was made with {words}") as error:
-            fit(RunSpec.make(env, algo, seed=seed), folder, resume=True, announce=silent)
+            quiet_fit(RunSpec.make(env, algo, seed=seed), folder, resume=True)
         assert "give the same value, or another folder" in error.value.message
     assert (folder / "checkpoint.pt").read_bytes() == before
-    assert fit(spec(algo="sac"), folder, resume=True, announce=silent).was_finished
+    assert quiet_fit(spec(algo="sac"), folder, resume=True).was_finished
 
 
 def test_runs_beside_a_folder_of_ones_own_do_not_matter(unit_file, tmp_path):
-    fit(spec(algo="sac"), tmp_path / "1", announce=silent)
+    quiet_fit(spec(algo="sac"), tmp_path / "1")
     offline = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
-    fit(spec(**offline), tmp_path / "2", announce=silent)
+    quiet_fit(spec(**offline), tmp_path / "2")
     with pytest.raises(UserError, match=r"the run in \S+ learned in pendulum-p-v0, not from recorded data"):
-        fit(spec(**offline), tmp_path / "1", resume=True, announce=silent)
+        quiet_fit(spec(**offline), tmp_path / "1", resume=True)
 
 
 def test_numbers_of_numpy_are_written_and_a_run_with_them_goes_on(tmp_path):
     given = {"algo": "sac", "algorithm": {"hidden_dims": (np.int64(8),)}, "environments": {"num_envs": np.int64(2)}}
     folder = tmp_path / "numbers"
-    fit(spec(**given), folder, announce=silent)
+    quiet_fit(spec(**given), folder)
     values = plain_values((folder / "config.gin").read_text())
     assert (values["SAC.hidden_dims"], values["environments.num_envs"]) == ("(8,)", "2")
-    assert fit(spec(**given), folder, resume=True, announce=silent).was_finished
+    assert quiet_fit(spec(**given), folder, resume=True).was_finished
     given["environments"] = {"num_envs": np.arange(2)}
     with pytest.raises(UserError, match=r"environments.num_envs is .*, which cannot be written"):
-        fit(spec(**given), tmp_path / "other", announce=silent)
+        quiet_fit(spec(**given), tmp_path / "other")
 
 
 @pytest.mark.parametrize(
@@ -353,15 +350,15 @@ def test_environments_without_effect_on_a_run_from_data_are_refused(unit_file):
 
 def test_a_folder_without_a_name_or_with_a_config_of_the_user_is_refused(tmp_path):
     with pytest.raises(UserError, match="run_dir is"):
-        fit(spec(algo="sac"), "", announce=silent)
+        quiet_fit(spec(algo="sac"), "")
     (tmp_path / "config.gin").write_text("mine")
     with pytest.raises(UserError, match=r"config.gin exists, but this folder holds no run"):
-        fit(spec(algo="sac"), tmp_path, announce=silent)
+        quiet_fit(spec(algo="sac"), tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"config.gin": "mine"}
 
 
 def test_the_config_of_a_run_is_known_by_any_path(tmp_path, monkeypatch):
-    fit(spec(algo="sac"), tmp_path / "one", announce=silent)
+    quiet_fit(spec(algo="sac"), tmp_path / "one")
     monkeypatch.chdir(tmp_path)
     offpcc.configure("one/config.gin", "train.num_epochs = 3")
     lines = []
@@ -382,7 +379,7 @@ def test_a_refused_start_closes_what_was_built_and_leaves_no_log(tmp_path, monke
     for owner, name in ((module, "describe_data"), (module, "check_settings"), (Recorder, "keep")):
         with monkeypatch.context() as patch, pytest.raises(UserError, match="a refusal"):
             patch.setattr(owner, name, lambda *given, **more: fail())
-            fit(spec(algo="sac", save_dataset=tmp_path / "played.hdf5"), tmp_path / "one", announce=silent)
+            quiet_fit(spec(algo="sac", save_dataset=tmp_path / "played.hdf5"), tmp_path / "one")
         assert len(closed) == 1, name
         closed.clear()
     assert not list(tmp_path.glob("played*"))
@@ -406,6 +403,21 @@ def test_a_gpu_is_made_deterministic(monkeypatch):
     assert torch.backends.cudnn.deterministic
 
 
+def test_a_resumed_run_sends_the_models_errors_no_second_time(tmp_path, monkeypatch):
+    quiet_fit(spec(algo="sac"), tmp_path / "1")
+    experiment, sent = build_run(spec(algo="sac")), []
+    experiment.config = ""
+    experiment.imagination = SimpleNamespace(model=SimpleNamespace(facts={"holdout_errors": [2]}))
+    monkeypatch.setattr(module, "tracking_wanted", lambda track: True)
+    monkeypatch.setattr(module, "WandbLogger", lambda *given, model_errors, **names: sent.append(model_errors))
+    for experiment.loop.step in (0, 20):
+        folder = RunFolder.at(tmp_path / "1")
+        module.open_loggers(spec(algo="sac"), folder, experiment, ["step"], ConsoleLogger("")).close()
+    experiment.imagination = None
+    experiment.close()
+    assert sent == [[2], ()]
+
+
 @offpcc.configurable
 class Watching(Callback):
     """A callback that is registered."""
@@ -419,43 +431,23 @@ class PlainBuffer(ReplayBuffer):
     """A buffer that is not registered."""
 
 
-def test_a_resumed_run_sends_the_models_errors_no_second_time(tmp_path, monkeypatch):
-    fit(spec(algo="sac"), tmp_path / "1", announce=silent)
-    experiment, sent = build_run(spec(algo="sac")), []
-    experiment.config, experiment.imagination = (
-        "",
-        SimpleNamespace(model=SimpleNamespace(facts={"holdout_errors": [2]})),
-    )
-    monkeypatch.setattr(module, "tracking_wanted", lambda track: True)
-    monkeypatch.setattr(module, "WandbLogger", lambda *given, model_errors, **names: sent.append(model_errors))
-    for experiment.loop.step in (0, 20):
-        module.open_loggers(
-            spec(algo="sac"), RunFolder.at(tmp_path / "1"), experiment, ["step"], ConsoleLogger("")
-        ).close()
-    experiment.imagination = None
-    experiment.close()
-    assert sent == [[2], ()]
-
-
 def test_classes_of_python_are_bindings_of_the_run(tmp_path):
     folder = tmp_path / "watched"
     told = []
-    fit(
-        spec(algo="sac", callbacks=[Watching]), folder, announce=silent, callbacks=[lambda run: told.append(run.folder)]
-    )
+    quiet_fit(spec(algo="sac", callbacks=[Watching]), folder, callbacks=[lambda run: told.append(run.folder)])
     assert set(told) == {folder}
     assert "Watching" in plain_values((folder / "config.gin").read_text())["build.callbacks"]
     with pytest.raises(UserError, match=r"build.callbacks is \(\), but the run was made with \(@.*Watching"):
-        fit(spec(algo="sac"), folder, resume=True, announce=silent)
-    assert fit(spec(algo="sac", callbacks=[Watching]), folder, resume=True, announce=silent).was_finished
+        quiet_fit(spec(algo="sac"), folder, resume=True)
+    assert quiet_fit(spec(algo="sac", callbacks=[Watching]), folder, resume=True).was_finished
     wraps = [functools.partial(gymnasium.wrappers.DtypeObservation, dtype=np.float32)]
     with pytest.raises(UserError, match=r"DtypeObservation.dtype is .*float32, .*; give its name, 'float32'$"):
-        fit(spec(algo="sac", make={"wrappers": wraps}), tmp_path / "wrapped", announce=silent)
+        quiet_fit(spec(algo="sac", make={"wrappers": wraps}), tmp_path / "wrapped")
     for given in ({"callbacks": [Unregistered]}, {"buffer_class": PlainBuffer}):
         with pytest.raises(UserError, match=r"build\..*cannot be written into the config of a run; decorate"):
-            fit(spec(algo="sac", **given), tmp_path / "other", announce=silent)
+            quiet_fit(spec(algo="sac", **given), tmp_path / "other")
     with pytest.raises(UserError, match=r"build.callbacks holds .*; give the class Watching itself"):
-        fit(spec(algo="sac", callbacks=[Watching()]), tmp_path / "other", announce=silent)
+        quiet_fit(spec(algo="sac", callbacks=[Watching()]), tmp_path / "other")
     assert isinstance(offpcc.build("pendulum-p-v0", "sac", buffer_class=PlainBuffer).buffer, PlainBuffer)
 
 
@@ -479,12 +471,12 @@ def test_of_a_family_the_binding_of_the_most_derived_class_counts():
 def test_the_data_of_a_finished_run_are_not_read(unit_file, tmp_path, monkeypatch):
     run = {"algo": "bc", "env": None, "dataset": unit_file, "file": "test/offline_short.gin"}
     folder = tmp_path / "swings" / "bc" / "1"
-    fit(spec(**run), folder, announce=silent)
+    quiet_fit(spec(**run), folder)
     with monkeypatch.context() as patch:
         patch.setattr(module, "read_data", lambda spec: pytest.fail("they were read"))
-        assert fit(spec(**run), folder, resume=True, announce=silent).was_finished
+        assert quiet_fit(spec(**run), folder, resume=True).was_finished
     with pytest.raises(UserError, match=r"ActorCritic.gamma is 0.5, but the run was made with"):
-        fit(spec("ActorCritic.gamma=0.5", **run), folder, resume=True, announce=silent)
+        quiet_fit(spec("ActorCritic.gamma=0.5", **run), folder, resume=True)
 
 
 def test_all_data_are_hashed_once(unit_file, monkeypatch):
@@ -518,14 +510,14 @@ def test_gin_is_not_read_by_what_runs(monkeypatch):
 def test_data_in_memory_of_a_finished_run_are_compared(unit_file, tmp_path):
     data = offpcc.data.load_dataset(unit_file)
     run = {"algo": "bc", "env": None, "file": "test/offline_short.gin"}
-    fit(spec(dataset=data, **run), tmp_path / "one", announce=silent)
-    assert fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent).was_finished
+    quiet_fit(spec(dataset=data, **run), tmp_path / "one")
+    assert quiet_fit(spec(dataset=data, **run), tmp_path / "one", resume=True).was_finished
     data.rewards[0] += 1.0
     with pytest.raises(UserError, match="learned from"):
-        fit(spec(dataset=data, **run), tmp_path / "one", resume=True, announce=silent)
+        quiet_fit(spec(dataset=data, **run), tmp_path / "one", resume=True)
 
 
 def test_the_wrapper_that_cannot_be_written_is_named(tmp_path):
     wrap = functools.partial(gymnasium.wrappers.RescaleAction, min_action=-1.0, max_action=1.0)
     with pytest.raises(UserError, match=r"make.wrappers holds functools.partial\(.*RescaleAction.*, which cannot be"):
-        fit(spec(algo="sac", make={"wrappers": [DropIndices, wrap]}), tmp_path / "run")
+        quiet_fit(spec(algo="sac", make={"wrappers": [DropIndices, wrap]}), tmp_path / "run")

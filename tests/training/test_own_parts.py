@@ -140,19 +140,6 @@ def test_unsuitable_arguments_of_make_are_named(make, words):
         offpcc.SAC("pendulum-v0", make=make)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"env_kwargs": {}}, r'make=\{"kwargs": \.\.\.\}'),
-        ({"wrappers": []}, r'make=\{"wrappers": \.\.\.\}'),
-        ({"max_episode_steps": 5}, r'make=\{"kwargs": \.\.\.\} \(as in \{"max_episode_steps": 200\}'),
-    ],
-)
-def test_names_of_other_libraries_lead_to_make(given, words):
-    with pytest.raises(UserError, match=words):
-        offpcc.SAC("pendulum-v0", **given)
-
-
 def test_only_the_state_counts_of_make_without_an_environment():
     data = offpcc.collect("pendulum-v0", None, steps=210)
     for name, value in {"wrappers": [DropIndices], "kwargs": {"max_episode_steps": 5}, "timeout": -3}.items():
@@ -289,14 +276,6 @@ def test_a_model_of_the_algorithms_class_is_resumed_exactly(launch, tmp_path):
     assert told[0] == told[1] and len(told[0]) == 1
 
 
-def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_path):
-    (tmp_path / "my_overriding.py").write_text(OVERRIDING)
-    (tmp_path / "mine.gin").write_text("import my_overriding\ninclude 'configs/test/template_short.gin'\n")
-    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "Overriding", "--config", "mine.gin")
-    assert code == 2 and "Traceback" not in err
-    assert "Overriding overrides update_networks" in err and "rename the method to inner_update" in err
-
-
 OVERRIDING = """import offpcc
 from offpcc.algorithms import SAC
 
@@ -305,6 +284,14 @@ class Overriding(SAC):
     def update_networks(self, batch):
         return {}
 """
+
+
+def test_an_algorithm_that_overrides_update_networks_is_one_message(launch, tmp_path):
+    (tmp_path / "my_overriding.py").write_text(OVERRIDING)
+    (tmp_path / "mine.gin").write_text("import my_overriding\ninclude 'configs/test/template_short.gin'\n")
+    code, _, err = launch("--env", "pendulum-p-v0", "--algo", "Overriding", "--config", "mine.gin")
+    assert code == 2 and "Traceback" not in err
+    assert "Overriding overrides update_networks" in err and "rename the method to inner_update" in err
 
 
 class Noting(Callback):
@@ -447,6 +434,12 @@ def test_an_algorithm_of_ones_own_may_read_any_summary_of_images(double):
     assert all(bool(torch.isfinite(value).all()) for value in agent.update_networks(buffer.sample()).values())
 
 
+def learn(cls):
+    """Make a few updates of a user's algorithm."""
+    learner = offpcc.build("pendulum-v0", cls, algorithm={"hidden_dims": (4,)})
+    learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+
+
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
@@ -462,9 +455,8 @@ def test_a_loss_without_statistics_is_refused_with_what_to_return(returned, word
         def actor_loss(self, h, batch):
             return returned(super().actor_loss(h, batch)[0])
 
-    learner = offpcc.build("pendulum-v0", Returning, algorithm={"hidden_dims": (4,)})
     with pytest.raises(UserError, match=words):
-        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+        learn(Returning)
 
 
 class Unprepared(SAC):
@@ -525,11 +517,10 @@ def test_a_loss_of_each_item_is_refused_with_the_way_to_one_number():
 
     with pytest.raises(UserError, match=r"EachItem is not registered; decorate the class with offpcc\.configurable"):
         offpcc.build("pendulum-v0", EachItem)
-    learner = offpcc.build("pendulum-v0", offpcc.configurable(EachItem), algorithm={"hidden_dims": (4,)})
-    with pytest.raises(
-        ValueError, match=r"the loss has the shape \(256, 1, 1\); return one number, such as batch.mean"
-    ):
-        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+    offpcc.configurable(EachItem)
+    words = r"the loss has the shape \(256, 1, 1\); return one number, such as batch.mean"
+    with pytest.raises(ValueError, match=words):
+        learn(EachItem)
 
 
 @offpcc.configurable
@@ -593,15 +584,15 @@ def test_an_own_algorithm_without_its_parents_init_is_one_message():
         offpcc.build("pendulum-v0", Orphan)
 
 
-def test_a_wrong_argument_that_an_own_algorithm_passes_on_is_told_as_such():
-    with pytest.raises(UserError, match=r"did you mean gamma\? \(\S+:\d+\); correct the argument, or this line"):
-        offpcc.build("pendulum-v0", TakesAll, algorithm={"gama": 0.9})
-
-
 @offpcc.configurable
 class TakesAll(SAC):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+
+
+def test_a_wrong_argument_that_an_own_algorithm_passes_on_is_told_as_such():
+    with pytest.raises(UserError, match=r"did you mean gamma\? \(\S+:\d+\); correct the argument, or this line"):
+        offpcc.build("pendulum-v0", TakesAll, algorithm={"gama": 0.9})
 
 
 def test_a_prefix_before_an_own_algorithm_is_told_as_a_binding():
@@ -612,14 +603,14 @@ def test_a_prefix_before_an_own_algorithm_is_told_as_a_binding():
 
 
 def test_a_target_without_its_last_axis_is_refused():
+    @offpcc.configurable
     class Squeezed(SAC):
         def target(self, h, batch):
             return super().target(h, batch).squeeze(-1)
 
-    learner = offpcc.build("pendulum-v0", offpcc.configurable(Squeezed), algorithm={"hidden_dims": (4,)})
     words = r"batch\.mean got the shape \(2, 256, 256, 1\), but needs \(\.\.\., 256, 1, D\)"
     with pytest.raises(ValueError, match=words):
-        learner.train(Loggers([]), num_epochs=1, num_steps_per_epoch=40, update_after=20)
+        learn(Squeezed)
 
 
 def test_an_own_algorithm_with_a_memory_is_told_which_class_has_the_size_of_the_memory():

@@ -26,6 +26,7 @@ import numpy as np
 import pytest
 import torch
 from exact_resume import assert_same
+from runs import quiet_fit
 
 import offpcc
 from offpcc.algorithms import ALGORITHMS
@@ -127,7 +128,7 @@ def test_a_run_of_a_function_resumes_exactly(tmp_path, algo):
     def run(folder, num_epochs, resume=False):
         offpcc.configure("test/template_short.gin", f"train.num_epochs = {num_epochs}", "train.update_after = 100",
                          "train.num_steps_per_epoch = 110", "train.num_test_episodes_per_epoch = 1")  # fmt: skip
-        fit(RunSpec.make(Drift, algo, seed=1), tmp_path / folder, resume=resume, announce=lambda line: None)
+        quiet_fit(RunSpec.make(Drift, algo, seed=1), tmp_path / folder, resume=resume)
         return tmp_path / folder
 
     straight = run("straight", 2)
@@ -195,7 +196,7 @@ def test_a_function_that_makes_no_new_environment_is_refused():
 def test_a_run_of_a_function_records_itself(tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 80")
     spec = RunSpec.make(Drift, "sac", save_dataset=tmp_path / "drift.hdf5")
-    fit(spec, tmp_path / "run", announce=lambda line: None)
+    quiet_fit(spec, tmp_path / "run")
     assert len(offpcc.qlearning_dataset(tmp_path / "drift.hdf5")["rewards"]) == 80
 
 
@@ -336,10 +337,10 @@ def test_building_and_training_keep_the_settings_of_the_process(three_threads):
 def test_fit_keeps_threads_and_global_generators(three_threads, tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-    fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
+    quiet_fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["threads"] == 1
     with pytest.raises(EnvironmentFault, match="worn out"):
-        fit(RunSpec.make(Broken, "sac"), tmp_path / "broken", announce=lambda line: None)
+        quiet_fit(RunSpec.make(Broken, "sac"), tmp_path / "broken")
     assert torch.get_num_threads() == 3
     assert before[0] == random.getstate() and before[1] == np.random.get_state()[1].tolist()
     assert torch.equal(before[2], torch.get_rng_state())
@@ -370,7 +371,7 @@ def test_messages_carry_no_text_of_gin_and_name_arguments_of_python(tmp_path):
     with pytest.raises(UserError, match=r'num_epochs is not set: give it, training=\{"num_epochs": \.\.\.\}, or bind'):
         fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 30")
-    fit(RunSpec.make(Drift, "sac"), tmp_path / "run", announce=lambda line: None)
+    quiet_fit(RunSpec.make(Drift, "sac"), tmp_path / "run")
     with pytest.raises(UserError, match=r"^save_dataset=\S*: the run did not record its first steps"):
         offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "train.num_steps_per_epoch = 30")
         fit(RunSpec.make(Drift, "sac", save_dataset=tmp_path / "all.hdf5"), tmp_path / "run", resume=True)
@@ -388,9 +389,8 @@ def test_there_is_a_constructor_for_each_name_of_an_algorithm():
     assert names <= {*dir(offpcc)} and names <= {*offpcc.__all__}
     assert offpcc.RSAC is offpcc.RecurrentSAC and offpcc.TD3_BC is offpcc.TD3BC
     signature = inspect.signature(offpcc.RecurrentSAC)
-    assert next(iter(signature.parameters)) == "env" and {"lr", "gamma", "encoder", "autotune", "seed"} <= {
-        *signature.parameters
-    }
+    assert next(iter(signature.parameters)) == "env"
+    assert {"lr", "gamma", "encoder", "autotune", "seed"} <= {*signature.parameters}
     assert "observation_space" not in signature.parameters and signature.parameters["gamma"].default == 0.99
     shown = pydoc.render_doc(offpcc.RecurrentSAC)
     assert "gamma: float = 0.99" in shown and "Rule(" not in shown
@@ -424,10 +424,8 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"learning_rate": 1e-3}, r"SAC takes no argument 'learning_rate'; in offpcc that is lr$"),
         ({"gama": 0.9}, r"SAC takes no argument 'gama'; did you mean gamma"),
-        ({"hidden_dim": 64}, r"SAC takes no argument 'hidden_dim'; did you mean hidden_dims"),
-        ({"hidden_dim": 64}, r"hidden_dims\? hidden_dim is a setting of agents with memory, such as offpcc"),
+        ({"hidden_dim": 64}, r"'hidden_dim'; did you mean hidden_dims\? hidden_dim is a setting of agents with memory"),
         ({"norm_obs": True}, r"SAC takes no argument 'norm_obs'; in offpcc that is normalize_observations$"),
         ({"activation_fn": None}, r"SAC takes no argument 'activation_fn'; MLPs have ReLU"),
         ({"xyzzy": 1}, r"SAC takes no argument 'xyzzy'; help\(offpcc.SAC\) lists its arguments"),
@@ -450,6 +448,9 @@ def test_a_constructor_gives_the_bytes_of_the_same_values_by_gin(algo):
 def test_a_wrong_argument_of_a_constructor_is_named(given, message):
     with pytest.raises(UserError, match=message):
         offpcc.SAC("pendulum-v0", **given)
+
+
+def test_a_constructor_needs_an_environment_or_a_dataset():
     with pytest.raises(UserError, match="neither an environment nor a dataset"):
         offpcc.SAC()
 
@@ -475,7 +476,7 @@ def test_the_settings_of_the_memory_are_bindings_of_a_run_in_a_folder(tmp_path):
     def run(folder, resume=False, **memory):
         arguments = {**SMALL, **memory}
         spec = RunSpec.make(Drift, "rsac", algorithm=arguments, training={**SHORT, "num_epochs": 1})
-        return fit(spec, tmp_path / folder, resume=resume, announce=lambda line: None)
+        return quiet_fit(spec, tmp_path / folder, resume=resume)
 
     run("direct", cell="lru", hidden_dim=4, num_layers=1)
     offpcc.configure(None, "Recurrent.cell = 'lru'", "Recurrent.hidden_dim = 4", "Recurrent.num_layers = 1")
@@ -498,22 +499,24 @@ def test_the_settings_of_the_memory_are_bindings_of_a_run_in_a_folder(tmp_path):
 
 
 def test_learners_and_agents_are_printed_in_a_line():
+    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
+    actor, critic = 4 * 4 + 2 * 5, 4 * 5 + 5
+    shown = f"<learner pendulum-v0 sac: SAC with {actor + 2 * critic + 1} parameters on cpu, "
+    assert repr(learner) == f"{shown}0 epochs trained>"
+    learner.loop.epoch = 1
+    assert repr(learner) == f"{shown}1 epoch trained>"
     learner = offpcc.RSAC(Drift, **SMALL, hidden_dim=4)
-    assert re.fullmatch(
-        r"<learner Drift rsac: RecurrentSAC with [\d,]+ parameters on cpu, 0 epochs trained>", repr(learner)
-    )
+    assert repr(learner).startswith("<learner Drift rsac: RecurrentSAC with ")
     assert repr(offpcc.Agent(learner.algorithm)) == "<agent: RecurrentSAC on cpu, observations (2,), actions (1,)>"
     choosing = offpcc.DQN("CartPole-v1").algorithm
     assert repr(offpcc.Agent(choosing)) == "<agent: DQN on cpu, observations (4,), actions Discrete(2)>"
 
 
 def test_a_hint_in_python_names_the_argument():
+    resume = "--resume --gin \"SAC.nonfinite='raise'\""
     for told, ours in (
         ('normalise (--gin "RecurrentSAC.normalize_observations=True")', "normalise (normalize_observations=True)"),
-        (
-            "--resume --gin \"SAC.nonfinite='raise'\"",
-            "resume=True of offpcc.fit and algorithm={\"nonfinite\": 'raise'}",
-        ),
+        (resume, "resume=True of offpcc.fit and algorithm={\"nonfinite\": 'raise'}"),
         ('--gin "dataset.max_episode_steps=N"', "Dataset.from_arrays(max_episode_steps=N) or offpcc.configure(FILE, "),
     ):
         assert in_python(told).startswith(ours)
@@ -559,13 +562,13 @@ def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path):
 
     def run(folder, num_epochs, resume=False):
         spec = RunSpec.make(Drift, "sac", algorithm=SMALL, training={**settings, "num_epochs": num_epochs})
-        fit(spec, tmp_path / folder, resume=resume, announce=lambda line: None)
+        quiet_fit(spec, tmp_path / folder, resume=resume)
 
     run("direct", 1)
     run("direct", 2, resume=True)
     given = (f"train.{name} = {value}" for name, value in {**settings, "num_epochs": 2}.items())
     offpcc.configure(None, *given, "SAC.hidden_dims = (8,)")
-    fit(RunSpec.make(Drift, "sac"), tmp_path / "gin", announce=lambda line: None)
+    quiet_fit(RunSpec.make(Drift, "sac"), tmp_path / "gin")
     runs = [offpcc.load_run(tmp_path / name) for name in ("direct", "gin")]
     assert runs[0].config == runs[1].config
     np.testing.assert_array_equal(*(run.curve.mean for run in runs))
@@ -582,20 +585,13 @@ def test_a_run_without_gin_is_that_of_the_same_bindings_and_resumes(tmp_path):
 # Acting ---------------------------------------------------------------------------------------------------------------
 
 
-def observations(steps, rows, seed=0):
-    return np.random.default_rng(seed).normal(size=(steps, rows, 2)).astype(np.float32)
-
-
 @pytest.mark.parametrize("algo", ["SAC", "RecurrentSAC"])
 @pytest.mark.parametrize("rows", [3, 12], ids=["numpy", "torch"])
 def test_an_agent_acts_in_several_environments_as_in_each(algo, rows):
     cell = {} if algo == "SAC" else {"encoder": functools.partial(Recurrent, hidden_dim=4, use_previous_action=True)}
     algorithm = getattr(offpcc, algo)(Drift, hidden_dims=(8,), **cell).algorithm
-    together, alone, seen = (
-        offpcc.Agent(algorithm),
-        [offpcc.Agent(algorithm) for _ in range(rows)],
-        observations(6, rows),
-    )
+    together, alone = offpcc.Agent(algorithm), [offpcc.Agent(algorithm) for _ in range(rows)]
+    seen = np.random.default_rng(0).normal(size=(6, rows, 2)).astype(np.float32)
     together.reset(num_envs=rows)
     for step, batch in enumerate(seen):
         begins = np.zeros(rows, bool)
@@ -778,7 +774,7 @@ def test_a_step_that_leads_nowhere_is_not_saved(tmp_path):
 
 def test_a_run_is_loaded_and_plotted(tmp_path):
     offpcc.configure("test/template_short.gin", "train.num_epochs = 2", "train.num_steps_per_epoch = 50")
-    folder = fit(RunSpec.make(Drift, "sac", results=tmp_path), announce=lambda line: None).folder
+    folder = quiet_fit(RunSpec.make(Drift, "sac", results=tmp_path)).folder
     run = offpcc.load_run(folder)
     assert run.folder == folder and run.was_finished
     assert list(run.table["step"]) == [50.0, 100.0]
@@ -818,7 +814,7 @@ def wrapped_run(tmp_path):
     """A finished run with a wrapper, whose bindings are gone."""
     wrapped = "make.wrappers = [@Doubled]"
     offpcc.configure("test/template_short.gin", "train.num_epochs = 1", "train.num_steps_per_epoch = 50", wrapped)
-    result = fit(RunSpec.make("pendulum-v0", "sac", seed=4), tmp_path / "run", announce=lambda line: None)
+    result = quiet_fit(RunSpec.make("pendulum-v0", "sac", seed=4), tmp_path / "run")
     offpcc.configure(None, "SAC.gamma = 0.5")
     return result
 
@@ -857,7 +853,7 @@ def test_a_run_of_classes_that_are_not_imported_is_read(wrapped_run):
 def test_a_run_is_evaluated_through_wrappers_with_arguments(tmp_path):
     offpcc.configure(None, "make.wrappers = [@DropIndices]", "DropIndices.indices = [2]")
     spec = RunSpec.make("pendulum-v0", "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
-    result = fit(spec, tmp_path / "run", announce=lambda line: None)
+    result = quiet_fit(spec, tmp_path / "run")
     expected = offpcc.evaluate(result.agent(), "pendulum-v0", 2).returns
     offpcc.configure(None)
     np.testing.assert_array_equal(result.evaluate(2).returns, expected)
@@ -885,7 +881,7 @@ for name in {names}:
 
 def test_a_run_of_a_function_is_evaluated_with_the_function(tmp_path):
     spec = RunSpec.make(make_drift, "sac", training={**SHORT, "num_epochs": 1}, algorithm=SMALL)
-    result = fit(spec, tmp_path / "run", announce=lambda line: None)
+    result = quiet_fit(spec, tmp_path / "run")
     with pytest.raises(
         UserError, match=r"a function made the environment of .*run, make_drift; give it again, by env="
     ):
@@ -976,15 +972,6 @@ def test_training_without_a_length_keeps_that_of_the_last_call(capsys):
     assert "the run has had 2 of 2 epochs. num_epochs counts from the start: train(num_epochs=4) trains 2 more" in told
 
 
-def test_a_learner_is_shown_in_one_line():
-    learner = offpcc.SAC("pendulum-v0", hidden_dims=(4,))
-    actor, critic = 4 * 4 + 2 * 5, 4 * 5 + 5
-    shown = f"<learner pendulum-v0 sac: SAC with {actor + 2 * critic + 1} parameters on cpu, "
-    assert repr(learner) == f"{shown}0 epochs trained>"
-    learner.loop.epoch = 1
-    assert repr(learner) == f"{shown}1 epoch trained>"
-
-
 def test_auto_chooses_a_device_that_is_there(tmp_path):
     there = "cuda" if torch.cuda.is_available() else "cpu"
     learner = offpcc.SAC("pendulum-v0", device="auto", **SMALL)
@@ -1051,7 +1038,7 @@ def test_two_runs_in_two_threads_write_the_folders_that_each_has_alone(tmp_path)
             start.wait()
         for seed in (1, 2, 3):
             spec = RunSpec.make(Drift, algo, seed=seed, algorithm=jobs[algo], training=training)
-            fit(spec, tmp_path / folder / algo / str(seed), announce=lambda line: None)
+            quiet_fit(spec, tmp_path / folder / algo / str(seed))
 
     for algo in jobs:
         run(algo, "alone")
@@ -1098,6 +1085,7 @@ def learner():
 
 
 SPEC = functools.partial(RunSpec.make, "pendulum-v0", "sac")
+IS_AN_ARRAY = "the dataset is given as ndarray; give a file, a D4RL"
 WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", lr="fast"), "SAC.lr is 'fast'; it has to be a number"),
     (lambda it: offpcc.SAC("pendulum-v0", hidden_dims=64), "SAC.hidden_dims is 64; it has to be a list"),
@@ -1108,16 +1096,8 @@ WRONG_TYPES = [
     (lambda it: offpcc.SAC("pendulum-v0", environments={"n_envs": 4}), "environments takes no argument 'n_envs'; "),
     (lambda it: offpcc.SAC(3), "an environment cannot be 3; give a name"),
     (lambda it: offpcc.BC(dataset=5), "the dataset is given as int; give a file"),
-    *(
-        (
-            functools.partial(lambda call, it: call(np.zeros(3)), call),
-            "the dataset is given as ndarray; give a file, a D4RL",
-        )
-        for call in (
-            lambda data: offpcc.MOPO("pendulum-v0", dataset=data),
-            lambda data: RunSpec.make("pendulum-v0", "iql", dataset=data),
-        )
-    ),
+    (lambda it: offpcc.MOPO("pendulum-v0", dataset=np.zeros(3)), IS_AN_ARRAY),
+    (lambda it: RunSpec.make("pendulum-v0", "iql", dataset=np.zeros(3)), IS_AN_ARRAY),
     (lambda it: offpcc.IQL("pendulum-v0", dataset={}), "Dataset.from_arrays(observations=..., actions=..., rewards="),
     (lambda it: offpcc.IQL("pendulum-v0", dataset=[]), "or from episodes by Dataset.from_episodes"),
     (lambda it: offpcc.IQL("pendulum-v0", dataset="x.hdf5"), "there is no file x.hdf5; give a file that exists"),
@@ -1174,7 +1154,10 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: offpcc.SAC("pendulum-v0", learning_rate=1e-3), "in offpcc that is lr$"),
+        (
+            lambda: offpcc.SAC("pendulum-v0", learning_rate=1.0),
+            "^SAC takes no .* 'learning_rate'; in offpcc that is lr$",
+        ),
         (lambda: offpcc.SAC("pendulum-v0", tau=0.005), r"in offpcc that is polyak \(polyak = 1 - tau"),
         (
             lambda: offpcc.SAC("pendulum-v0", buffer_size=10),
@@ -1187,6 +1170,12 @@ def test_a_value_of_the_wrong_type_is_one_message(call, words, learner):
             r"in offpcc that is train\(num_epochs=...\) and train\(num_",
         ),
         (lambda: offpcc.SAC("pendulum-v0", env_wrapper=9), r'make=\{"wrappers": \.\.\.\}'),
+        (lambda: offpcc.SAC("pendulum-v0", wrappers=[]), r'make=\{"wrappers": \.\.\.\}'),
+        (lambda: offpcc.SAC("pendulum-v0", env_kwargs={}), r'make=\{"kwargs": \.\.\.\}'),
+        (
+            lambda: offpcc.SAC("pendulum-v0", max_episode_steps=5),
+            r'make=\{"kwargs": \.\.\.\} \(as in \{"max_episode_steps": 200\}',
+        ),
         (lambda: offpcc.TD3("pendulum-v0", ent_coef="auto"), "in offpcc that is alpha of offpcc.SAC and autotune of "),
         (lambda: offpcc.IQL("pendulum-v0", temperature=3.0), "in offpcc that is beta "),
         (lambda: offpcc.RTD3_BC("pendulum-v0", alpha=3.0), "in offpcc that is bc_alpha$"),
@@ -1295,11 +1284,11 @@ def test_another_environment_of_the_same_functions_name_is_refused_on_resume(tmp
         training = {"num_epochs": num_epochs, "num_steps_per_epoch": 40, "num_test_episodes_per_epoch": 1}
         return RunSpec.make(function, "sac", seed=1, training={**training, "update_after": 1_000})
 
-    fit(spec(made(max_episode_steps=20, g=5.0), 1), tmp_path / "run", announce=lambda text: None)
-    fit(spec(made(max_episode_steps=20, g=5.0), 2), tmp_path / "run", resume=True, announce=lambda text: None)
+    quiet_fit(spec(made(max_episode_steps=20, g=5.0), 1), tmp_path / "run")
+    quiet_fit(spec(made(max_episode_steps=20, g=5.0), 2), tmp_path / "run", resume=True)
     with pytest.raises(UserError, match=r"made with env_made .*Pendulum-v1\(g=5\.0, .*, but .*Pendulum-v1\(g=10\.0"):
         other = spec(made(max_episode_steps=20, g=10.0), 3)
-        fit(other, tmp_path / "run", resume=True, announce=lambda text: None)
+        quiet_fit(other, tmp_path / "run", resume=True)
 
 
 def collected():
@@ -1853,9 +1842,8 @@ def test_an_agent_tells_how_it_reads_a_tuple(observation):
 
 
 def test_environment_and_algorithm_in_the_wrong_order():
-    with pytest.raises(
-        UserError, match=r"'sac' is an algorithm; the environment comes first: \('Pendulum-v1', 'sac'\)"
-    ):
+    words = r"'sac' is an algorithm; the environment comes first: \('Pendulum-v1', 'sac'\)"
+    with pytest.raises(UserError, match=words):
         offpcc.build("sac", "Pendulum-v1")
 
 

@@ -174,6 +174,8 @@ def test_what_cannot_be_paid_stays_owed_and_is_told(capsys):
     [
         ({"updates_per_step": 0}, "as train.updates_per_step is 0"),
         ({"updates_per_step": 0.02}, "as no update was due in its 40 steps: each step after the first 10"),
+        ({"update_after": 40}, "without an update, as no update was due in its 40 steps"),
+        ({"update_after": 39}, None),
         (
             {"stop_return": 7.0, "update_after": 30},
             "as it was ended early, by train.stop_return or by a callback, before",
@@ -188,12 +190,6 @@ def test_a_run_without_an_update_says_why(capsys, settings, words):
     told = capsys.readouterr().err
     assert (loop.num_updates == 0) == bool(words)
     assert words in told and told.count("\n") == 1 if words else not told
-
-
-def test_a_run_that_ends_before_its_first_update_is_told(capsys):
-    assert run(update_after=40)[2].num_updates == 0
-    assert "without an update, as no update was due in its 40 steps" in capsys.readouterr().err
-    assert run(update_after=39)[2].num_updates == 1 and not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("memoryless", [True, False])

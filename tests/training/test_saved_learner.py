@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from exact_resume import assert_same
+from runs import quiet_fit
 
 import offpcc
 from offpcc.data import ReplayBuffer
@@ -168,16 +169,14 @@ class Halved(Flicker):
 
 @pytest.mark.parametrize("given", ["gin", "python", "partial and gin", "child"])
 def test_wrappers_keep_the_arguments_that_the_learner_was_built_with(given, tmp_path):
-    if given == "gin":
-        offpcc.configure(None, "make.wrappers = [@Flicker]", "Flicker.probability = 0.25")
-        learner = offpcc.SAC("pendulum-v0", **SMALL)
-    elif given in ("partial and gin", "child"):
-        wrapper = functools.partial(Halved, factor=2.0) if given == "partial and gin" else Halved
-        offpcc.configure(None, f"{'Halved' if given == 'partial and gin' else 'Flicker'}.probability = 0.25")
-        learner = offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": [wrapper]})
-    else:
-        half = {"wrappers": [functools.partial(Flicker, probability=0.25)]}
-        learner = offpcc.SAC("pendulum-v0", **SMALL, make=half)
+    wrappers, bindings = {
+        "gin": ([], ["make.wrappers = [@Flicker]", "Flicker.probability = 0.25"]),
+        "python": ([functools.partial(Flicker, probability=0.25)], []),
+        "partial and gin": ([functools.partial(Halved, factor=2.0)], ["Halved.probability = 0.25"]),
+        "child": ([Halved], ["Flicker.probability = 0.25"]),
+    }[given]
+    offpcc.configure(None, *bindings)
+    learner = offpcc.SAC("pendulum-v0", **SMALL, make={"wrappers": wrappers} if wrappers else None)
     offpcc.configure(None, "Flicker.probability = 0.75", "Halved.probability = 0.75")
     assert probabilities(train(learner, 1, **SHORT)) == [0.25, 0.25]
     learner.save(tmp_path / "learner.pt", buffer=True)
@@ -340,7 +339,7 @@ def fit(folder, env, algo, given, num_epochs, **more):
     elif "dataset" in given:
         short = {**FEW, "num_epochs": 1, "num_steps_per_epoch": 70}
     spec = offpcc.RunSpec.make(env, algo, seed=3, training=short, video=False, **given)
-    return offpcc.fit(spec, folder, announce=lambda text: None, **more).folder
+    return quiet_fit(spec, folder, **more).folder
 
 
 @pytest.mark.parametrize("case", RUNS)

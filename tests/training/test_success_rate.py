@@ -1,6 +1,5 @@
 """The rate of successes in test episodes, from the environment's `info`."""
 
-import csv
 import json
 import re
 
@@ -8,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from runs import progress_rows
 
 import offpcc
 from offpcc.cli.main import main
@@ -83,7 +83,7 @@ def test_a_run_has_a_column_of_it_and_goes_on_with_it(tmp_path):
     whole = trained(tmp_path / "whole")
     trained(tmp_path / "parts", num_epochs=1)
     parts = trained(tmp_path / "parts", resume=True)
-    tables = [list(csv.DictReader((run.folder / "progress.csv").open())) for run in (whole, parts)]
+    tables = [progress_rows(run.folder) for run in (whole, parts)]
     names = [*tables[0][0]]
     assert names[names.index("test/length") + 1] == "test/success_rate"
     assert [row["test/success_rate"] for row in tables[0]] == ["0.5"] * 3
@@ -100,8 +100,7 @@ def test_tests_without_a_success_have_a_rate_of_0_after_one_with_it(tmp_path, mo
 
     monkeypatch.setattr(Evaluation, "run", run)
     run = trained(tmp_path)
-    with (run.folder / "progress.csv").open() as file:
-        assert [row["test/success_rate"] for row in csv.DictReader(file)] == ["", "1.0", "0.0"]
+    assert [row["test/success_rate"] for row in progress_rows(run.folder)] == ["", "1.0", "0.0"]
 
 
 def test_the_commands_show_and_compare_it(tmp_path, capfd):

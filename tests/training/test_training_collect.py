@@ -5,8 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import torch
-from collected import ENV, agent, run, unit_actions
+from collected import ENV, agent, always_first, run, unit_actions
 
 import offpcc
 from offpcc.algorithms.agent import load_actor
@@ -87,9 +86,8 @@ def test_an_episode_follows_from_the_seed_and_its_number_alone(here):
 
 
 def test_everybodys_generators_are_seeded_too(here):
-    assert (
-        run("a.hdf5", env="dicing-v0", steps=25).read_bytes() == run("b.hdf5", env="dicing-v0", steps=25).read_bytes()
-    )
+    files = [run(name, env="dicing-v0", steps=25) for name in ("a.hdf5", "b.hdf5")]
+    assert files[0].read_bytes() == files[1].read_bytes()
     run("c.hdf5", env="dicing-v0", steps=25, seed=1)
     assert not np.array_equal(load_dataset("a.hdf5").observations, load_dataset("c.hdf5").observations)
 
@@ -124,11 +122,7 @@ def test_the_share_of_random_actions(here):
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_recorded_from_python_with_random_actions(here, num_envs):
-    """A Q network whose best action is always the first."""
-    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1)
-    for network in learner.algorithm.critics.nets:
-        network[-1].weight.data.zero_()
-        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    learner = always_first()
     data = offpcc.collect("cartpole-v0", learner.algorithm, 2_000, seed=1, epsilon=0.2, num_envs=num_envs)
     assert data.actions.mean() == pytest.approx(0.1, abs=0.03)
     with pytest.raises(UserError, match="epsilon has no effect on random actions"):
@@ -139,10 +133,7 @@ def test_recorded_from_python_with_random_actions(here, num_envs):
 
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_a_deterministic_recording_has_no_random_actions(here, num_envs):
-    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1, test_epsilon=1.0)
-    for network in learner.algorithm.critics.nets:
-        network[-1].weight.data.zero_()
-        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    learner = always_first(test_epsilon=1.0)
     data = offpcc.collect("cartpole-v0", learner.algorithm, 100, seed=1, deterministic=True, num_envs=num_envs)
     assert not data.actions.any()
     assert learner.algorithm.test_epsilon == 1.0

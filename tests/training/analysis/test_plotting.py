@@ -29,14 +29,8 @@ def write_run(folder, returns, steps_per_epoch=1000):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that are saved."""
-    import offpcc.training.analysis.plotting
-
-    found, save = [], offpcc.training.analysis.plotting.save_figure
-    monkeypatch.setattr(
-        offpcc.training.analysis.plotting,
-        "save_figure",
-        lambda figure, file: (found.append(figure), save(figure, file)),
-    )
+    found, save = [], plotting.save_figure
+    monkeypatch.setattr(plotting, "save_figure", lambda figure, file: (found.append(figure), save(figure, file)))
     return found
 
 
@@ -83,16 +77,7 @@ def test_plot_run_without_training_or_std_columns(tmp_path):
     assert_picture(run / "curve.png")
 
 
-def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, monkeypatch):
-    import offpcc.training.analysis.plotting
-
-    figures = []
-    save = offpcc.training.analysis.plotting.save_figure
-    monkeypatch.setattr(
-        offpcc.training.analysis.plotting,
-        "save_figure",
-        lambda figure, file: (figures.append(figure), save(figure, file)),
-    )
+def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, figures):
     run = write_run(tmp_path / "Pendulum-v1" / "sac" / "3", [1.0, None, 5.0])
     plot_run(run, tmp_path / "curve.png")
     [axes] = figures[0].axes
@@ -105,11 +90,7 @@ def test_plot_run_draws_test_and_training_return_and_names_the_run(tmp_path, mon
     assert axes.get_xlabel() == "environment steps"
 
 
-def test_a_long_title_has_lines_that_fit_the_panel(tmp_path, monkeypatch):
-    import offpcc.training.analysis.plotting
-
-    figures = []
-    monkeypatch.setattr(offpcc.training.analysis.plotting, "save_figure", lambda figure, file: figures.append(figure))
+def test_a_long_title_has_lines_that_fit_the_panel(tmp_path, figures):
     label = "water-maze-simple-pomdp-v0_from_water_maze_replay_then_online"
     write_run(tmp_path / label / "rcalql" / "1", [1.0, 5.0])
     plot_runs([tmp_path / label], tmp_path / "curves.png")
@@ -125,16 +106,7 @@ def test_a_title_has_six_lines_at_most(name):
     assert len(lines) == 6 and lines[-1] == "..." and all(len(line) <= plotting.TITLE for line in lines)
 
 
-def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, monkeypatch):
-    import offpcc.training.analysis.plotting
-
-    figures = []
-    save = offpcc.training.analysis.plotting.save_figure
-    monkeypatch.setattr(
-        offpcc.training.analysis.plotting,
-        "save_figure",
-        lambda figure, file: (figures.append(figure), save(figure, file)),
-    )
+def test_what_steps_are_and_where_the_legend_of_many_lines_is(tmp_path, figures):
     for number in range(7):
         write_run(tmp_path / "many" / f"algo{number}" / "1", [1.0, 2.0])
     recorded = write_run(tmp_path / "recorded" / "riql" / "1", [1.0, 2.0]) / "progress.csv"
@@ -190,10 +162,7 @@ def test_other_metrics(tmp_path):
     write_run(tmp_path / "env" / "sac" / "1", [1.0, 2.0])
     write_run(tmp_path / "env" / "td3" / "1", [1.0, 2.0])
     summaries = plot_runs([tmp_path], tmp_path / "c.png", metric="train/return")
-    assert [(summary.label, summary.final_mean) for summary in summaries] == [
-        ("sac", -2.0),
-        ("td3", -2.0),
-    ]
+    assert [(summary.label, summary.final_mean) for summary in summaries] == [("sac", -2.0), ("td3", -2.0)]
     with pytest.raises(UserError, match=r"no run in .* has a number for 'test/lenght'.*test/return"):
         plot_runs([tmp_path], tmp_path / "c.png", metric="test/lenght")
 
@@ -240,10 +209,10 @@ def test_runs_without_a_common_step_are_an_error(tmp_path):
     write_run(tmp_path / "env" / "sac" / "4", [None])
     with pytest.raises(NoRunsError, match="common step") as caught:
         plot_runs([tmp_path], tmp_path / "c.png")
-    assert (
+    told = (
         "run 1 has one, at 1,000; run 2 has one, at 2,000; run 3 has 2, from 3,000 to 4,000; run 4 has none; name only"
-        in caught.value.message
     )
+    assert told in caught.value.message
     assert not (tmp_path / "c.png").exists()
 
 

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from collected import always_first
 from gymnasium.spaces import Box, Dict, Discrete
 
 import offpcc
@@ -32,6 +33,7 @@ from offpcc.utils.errors import DataWarning, UserError
 GAMMA = 0.8
 SMALL = {"hidden_dims": (32, 32), "lr": 3e-3, "polyak": 0.97}
 UNIT = Box(-1.0, 1.0, (1,), np.float32)
+IMAGE, VECTOR = Box(0, 255, (1, 48, 48), np.uint8), Box(-1, 1, (3,), np.float32)
 
 
 class Policy(BC):
@@ -254,7 +256,8 @@ def choosing(data, start=0):
     )
 
 
-def test_the_value_of_choices_is_that_of_linear_algebra(start=5):
+def test_the_value_of_choices_is_that_of_linear_algebra():
+    start = 5
     actor = Choices(Box(-np.inf, np.inf, (3,), np.float32), Discrete(3, start=start))
     goes_right = torch.from_numpy(GOES_RIGHT)
     actor.function = lambda summary: goes_right[summary.argmax(-1)].long()
@@ -349,9 +352,8 @@ def test_the_policys_memory_reads_recorded_actions():
 
 
 def test_actions_along_a_history_are_those_of_one_pass_over_the_episode(monkeypatch):
-    monkeypatch.setattr(
-        "offpcc.training.analysis.policy_evaluation.SIDE_BY_SIDE", 3
-    )  # several groups of unequal lengths
+    # Several groups of unequal lengths.
+    monkeypatch.setattr("offpcc.training.analysis.policy_evaluation.SIDE_BY_SIDE", 3)
     small = functools.partial(Recurrent, hidden_dim=5, num_layers=1, use_previous_action=True, use_previous_reward=True)
     actor = ALGORITHMS["rsac"](Box(-1, 1, (3,), np.float32), UNIT, encoder=small, hidden_dims=(6,), seed=1)
     rows = read(corridor(8)).rows
@@ -384,9 +386,6 @@ def test_dict_observations():
     told = r"observations speed \(3,\), camera \(1, 48, 48\) .* trained with observations gyro \(3,\), camera"
     with pytest.raises(UserError, match=told):
         offpcc.evaluate_from_data(other, data, num_updates=2, **given)
-
-
-IMAGE, VECTOR = Box(0, 255, (1, 48, 48), np.uint8), Box(-1, 1, (3,), np.float32)
 
 
 @pytest.mark.parametrize("name", ["td3", "bcq", "rsac_s", "csac", pytest.param("crsac", marks=pytest.mark.slow)])
@@ -508,10 +507,7 @@ def test_discounted_returns_of_played_episodes(terminates, weight):
 
 def test_played_returns_are_those_of_the_policy_whose_value_is_estimated():
     """That of the best actions, without the random ones of tests."""
-    learner = offpcc.DQN("cartpole-v0", hidden_dims=(4,), seed=1, test_epsilon=1.0)
-    for network in learner.algorithm.critics.nets:
-        network[-1].weight.data.zero_()
-        network[-1].bias.data.copy_(torch.tensor([1.0, 0.0]))
+    learner = always_first(test_epsilon=1.0)
     make_env = functools.partial(make, "cartpole-v0")
     played = measure_returns(learner.algorithm, make_env, 0.9, 20, 4, 0, 200)
     assert played.undiscounted < 11, "always the same push: the pole falls within 8 to 10 steps"

@@ -498,14 +498,6 @@ def test_a_rule_is_that_of_gymnasium(name):
     assert not all(seen)
 
 
-def test_rank_correlation():
-    draw = np.random.default_rng(0)
-    a, b = draw.normal(size=(2, 50))
-    ranks = [np.array([(values < value).sum() for value in values]) for values in (a, a + b)]
-    assert rank_correlation(a, a + b) == pytest.approx(np.corrcoef(ranks)[0, 1])
-    assert rank_correlation(a, np.exp(a)) == pytest.approx(1.0)
-
-
 def test_errors_of_several_steps_are_told_for_each_number():
     """The model predicts no change, but the second number grows by 1 in each step."""
     model = DynamicsModel(2, 1, hidden_dims=(4,), num_members=2, num_elites=2, termination="never")
