@@ -68,6 +68,15 @@ def test_the_reference_has_all_that_gin_configures():
     assert {text for text in wanted if text not in page} == set()
 
 
+def test_each_statistic_of_an_update_is_explained():
+    from offpcc.algorithms import ALGORITHMS
+
+    page = (ROOT / "docs/reading_results.md").read_text(encoding="utf-8")
+    names = {name for cls in ALGORITHMS.values() for name in cls.stat_names}
+    assert len(names) > 15
+    assert sorted(name for name in names if f"`update/{name}`" not in page) == []
+
+
 def test_parameters_of_a_base_class_that_gin_does_not_know_belong_to_its_children():
     from offpcc.config.hyperparameters import own_parameters
     from offpcc.data.buffers.prioritized import PrioritizedReplayBuffer

@@ -464,7 +464,7 @@ logger.close()
         records = self.records(run_folder / "run-stable1.wandb")
         [run] = [record.run for record in records if record.WhichOneof("record_type") == "run"]
         assert (run.project, run.entity, run.run_id) == ("lab", "me", "stable1")
-        assert (run.run_group, run.display_name) == ("Pendulum-v1 sac quickstart", "run_id=7")
+        assert (run.run_group, run.display_name) == ("Pendulum-v1 sac quickstart", "Pendulum-v1 sac run_id=7")
         assert ("SAC.lr", "0.0625") in [(item.key, item.value_json) for item in run.config.update]
         history = [
             {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
@@ -483,6 +483,23 @@ logger.close()
         line = f"Weights & Biases: offline; upload this run later with wandb sync '{file.parent}'\n"
         assert (done.returncode, done.stdout, done.stderr) == (0, line, "")
         assert {record.run.project for record in self.records(file)} - {""} == {"offpcc"}
+
+    @pytest.mark.parametrize(
+        ("variables", "project"),
+        [({"WANDB_PROJECT": "theirs"}, "theirs"), ({"WANDB_PROJECT": "theirs", "OFFPCC_WANDB_PROJECT": "own"}, "own")],
+        ids=["usual variable", "own variable"],
+    )
+    def test_the_usual_variable_names_the_project_too(self, tmp_path, monkeypatch, variables, project):
+        import wandb
+
+        for name in ("WANDB_PROJECT", "OFFPCC_WANDB_PROJECT"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", **variables}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(wandb, "init", init := MagicMock())
+        names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i"}
+        WandbLogger(tmp_path, **names, config={}, announce=lambda line: None)
+        assert init.call_args.kwargs["project"] == project
 
     @pytest.mark.parametrize(
         ("variables", "login", "reason"),
@@ -515,7 +532,7 @@ logger.close()
             monkeypatch.setattr(wandb, "login", login)
         names = {"environment": "e", "algorithm": "a", "config_name": "c", "run_id": 1, "wandb_id": "i"}
         WandbLogger(tmp_path, **names, config={}, announce=said.append)
-        assert [(run["id"], run["name"], run["group"]) for run in runs] == [("i", "run_id=1", "e a c")]
+        assert [(run["id"], run["name"], run["group"]) for run in runs] == [("i", "e a run_id=1", "e a c")]
         [line] = said
         assert line.startswith(f"Weights & Biases: {reason}")
         assert line.endswith("upload this run later with wandb sync 'a folder'")

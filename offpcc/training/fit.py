@@ -5,6 +5,7 @@ The command line calls it, and users can call it from Python.
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
@@ -72,6 +73,7 @@ from offpcc.utils.version import tell_changed
 
 SLOW_VIDEO = 10.0  # seconds from which a run names the option that leaves the video out
 ONLINE = re.compile(r"(?:offpcc\.)?OfflineToOnline\.\w+")  # bindings of the online phase
+TRACKED = ("env", "dataset", "algo", "seed", "git_commit")  # facts of run.json by which Weights & Biases sorts runs
 Announce = Callable[[str], None]
 print_line: Announce = functools.partial(print, flush=True)
 
@@ -614,13 +616,23 @@ def open_loggers(
                 config_name=f"{details['config_name']} {hash_settings(settings)}",
                 run_id=spec.seed,
                 wandb_id=details["wandb_id"],
-                config=values(experiment.config),
+                config={name: details[name] for name in TRACKED if details.get(name) is not None}
+                | {name: _number_or_text(value) for name, value in values(experiment.config).items()},
                 goes_online="env_step" in columns,
                 model_errors=() if model is None or loop.step else model.model.facts.get("holdout_errors", ()),
                 announce=console.print,
             )
             logs.append(tracked)
     return Loggers(logs)
+
+
+def _number_or_text(value: str) -> int | float | str:
+    """Return the value of a binding for Weights & Biases, which orders and draws numbers, but no texts of numbers."""
+    try:
+        known = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # such as a class
+        return value
+    return known if isinstance(known, int | float | str) else value
 
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:

@@ -31,7 +31,7 @@ from offpcc.training.checkpoint import Checkpoints, read_checkpoint, resume
 from offpcc.training.comparison import check_unchanged, used_by
 from offpcc.training.experiment import Experiment
 from offpcc.training.fit import RunExistsError, fit
-from offpcc.training.loggers import ConsoleLogger
+from offpcc.training.loggers import ConsoleLogger, Logger
 from offpcc.training.metrics import Loop
 from offpcc.training.run_dir import RunFolder
 from offpcc.training.spec import RunSpec, make_deterministic
@@ -429,6 +429,18 @@ class Unregistered(Callback):
 
 class PlainBuffer(ReplayBuffer):
     """A buffer that is not registered."""
+
+
+def test_weights_and_biases_gets_what_runs_are_sorted_by(tmp_path, monkeypatch):
+    sent = []
+    monkeypatch.setattr(module, "tracking_wanted", lambda track: True)
+    monkeypatch.setattr(module, "WandbLogger", lambda *given, config, **names: sent.append(config) or Logger())
+    bindings = "ReplayBuffer.batch_size=7", "ActorCritic.hidden_dims=(8, 8)"
+    fit(spec(*bindings, algo="sac"), tmp_path / "1", announce=silent)
+    [config] = sent
+    assert (config["env"], config["algo"], config["seed"]) == ("pendulum-p-v0", "sac", 1)
+    assert config["ReplayBuffer.batch_size"] == 7 and config["ActorCritic.hidden_dims"] == "(8, 8)"
+    assert "dataset" not in config
 
 
 def test_classes_of_python_are_bindings_of_the_run(tmp_path):

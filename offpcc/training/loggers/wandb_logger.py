@@ -42,7 +42,7 @@ def start_run(folder: Path, announce: Callable[[str], None], **names: Any) -> An
     start = partial(
         wandb.init,
         entity=os.environ.get("OFFPCC_WANDB_ENTITY"),
-        project=os.environ.get("OFFPCC_WANDB_PROJECT") or "offpcc",
+        project=os.environ.get("OFFPCC_WANDB_PROJECT") or os.environ.get("WANDB_PROJECT") or "offpcc",
         dir=folder,
         # No links: their absolute paths would break if the folder is moved before the upload.
         settings=wandb.Settings(silent=True, console="off", symlink=False, init_timeout=30),
@@ -88,7 +88,8 @@ def upload_report(values: Mapping[str, Any], files: Mapping[str, Path], announce
 class WandbLogger(Logger):
     """Logs to Weights & Biases, or into the run's folder for a later upload.
 
-    The entity is OFFPCC_WANDB_ENTITY, or the user's default entity. The project is OFFPCC_WANDB_PROJECT, or "offpcc".
+    The entity is OFFPCC_WANDB_ENTITY, WANDB_ENTITY, or the user's default entity. The project is OFFPCC_WANDB_PROJECT,
+    WANDB_PROJECT, or "offpcc".
     Runs with the same environment, algorithm and config name form a group, unless WANDB_RUN_GROUP names one; that of a
     sweep is its name. WANDB_MODE has its usual meaning. If the user is not logged in, or the server does not answer,
     one line says so, and the run is stored for a later upload. There are no prompts.
@@ -100,7 +101,7 @@ class WandbLogger(Logger):
         config_name: The name of the run's config; runs with different settings need different names.
         run_id: The number of the run within its group.
         wandb_id: The id of this run, unique in the project. A resumed run continues the run with this id.
-        config: The gin bindings.
+        config: What tells the run from others, such as its gin bindings.
         goes_online: Whether learning goes on in an environment after recorded data. Then the sections `offline` and
             `online` get the returns of each phase, those of the second over the environment steps since the switch.
         model_errors: Errors of the networks of a model on held-out transitions, for the section `model`.
@@ -128,7 +129,7 @@ class WandbLogger(Logger):
             folder,
             announce,
             group=os.environ.get("WANDB_RUN_GROUP") or f"{environment} {algorithm} {config_name}",
-            name=f"run_id={run_id}",
+            name=f"{environment} {algorithm} run_id={run_id}",
             id=wandb_id,
             resume="allow",
             config=dict(config),
