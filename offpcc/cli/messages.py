@@ -144,7 +144,12 @@ def load_config(options: TrainOptions, folder: RunFolder) -> None:
     if not file and options.start_from and not folder.config.exists():
         folder = RunFolder.at(options.start_from)
     if not file and folder.config.exists():
-        loading.load_gin_config(folder.config, options.gin, modules=options.modules, is_trusted=False)
+        try:
+            loading.load_gin_config(folder.config, options.gin, modules=options.modules, is_trusted=False)
+        except UserError as error:
+            if not str(error).startswith(f"{folder.config}:") or not (other := folder.made_by_another()):
+                raise
+            raise UserError(f"{error}. {other}: to continue the run, use that version") from error
         return
     if not file:
         if options.resume:

@@ -103,6 +103,15 @@ class RunFolder:
         made_by = versions.get("offpcc") if isinstance(versions, dict) else None
         return shown(made_by) if isinstance(made_by, str) else None
 
+    def made_by_another(self) -> str:
+        """Return which version of offpcc made the run, and which this is; "" if they are equal or one is unknown."""
+        made_by, made_at, here = self.version(), self.details().get("git_commit"), git_commit()
+        is_same_commit = made_at == here or not isinstance(made_at, str) or here is None
+        if made_by is None or (made_by == __version__ and is_same_commit):
+            return ""
+        one, other = _with_commit(made_by, made_at), _with_commit(__version__, here)
+        return f"{one} made the run, and this is {other}"
+
     def refuse_newer(self) -> None:
         """Raise if a newer version of offpcc made the run or went on with it: its files may mean something else."""
         used = [start.get("versions") for start in self._starts()]
@@ -231,6 +240,10 @@ def facts(spec: RunSpec, experiment: Experiment) -> dict[str, Any]:
         "git_commit": git_commit(),
         "machine": {"system": platform.platform(), "cores": os.cpu_count()},
     }
+
+
+def _with_commit(version: str, commit: Any) -> str:
+    return f"offpcc {version} (commit {shown(commit)})" if isinstance(commit, str) else f"offpcc {version}"
 
 
 def git_commit() -> str | None:

@@ -1,5 +1,6 @@
 """What a command of training says about where it learns and what it may go on with."""
 
+import json
 import re
 import shlex
 import sys
@@ -12,7 +13,7 @@ from conftest import run_folder
 
 import offpcc
 from offpcc.cli.main import parse
-from offpcc.cli.messages import TrainOptions, command, program
+from offpcc.cli.messages import TrainOptions, command, load_config, program
 from offpcc.config import loading
 from offpcc.data.buffers.storage import folder_for_frames
 from offpcc.training.build import build_run
@@ -43,6 +44,30 @@ def test_a_batch_that_takes_more_memory_than_is_free_is_refused(launch, monkeypa
     monkeypatch.setattr("offpcc.training.run_messages.available_bytes", lambda: 100)
     code, _, err = launch("--env", "pendulum-p-v0", "--algo", "sac", "--config", "test/template_short.gin")
     assert code == 2 and "ReplayBuffer.batch_size is 32: a batch takes" in err and "100 bytes of memory are free" in err
+
+
+@pytest.mark.parametrize(
+    ("version", "commit", "here", "told"),
+    [
+        ("0.0.7", None, None, f"offpcc 0.0.7 made the run, and this is offpcc {offpcc.__version__}: "),
+        (offpcc.__version__, "a1", "b2", r"\(commit a1\) made the run, and this is offpcc .* \(commit b2\): "),
+        (offpcc.__version__, "a1", "a1", ""),
+        (offpcc.__version__, "a1", None, ""),
+        (7, ["a1"], "b2", ""),
+    ],
+    ids=["version", "commit", "same commit", "installed", "damaged"],
+)
+def test_a_binding_that_is_gone_names_the_version_that_continues_the_run(
+    version, commit, here, told, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("offpcc.training.run_dir.git_commit", lambda: here)
+    (tmp_path / "config.gin").write_text("SAC.taken_out = 5\n")
+    facts = {"status": "unfinished", "versions": {"offpcc": version}, "git_commit": commit}
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    options = TrainOptions(env="pendulum-v0", algo="sac", run_id=[1], resume=True)
+    with pytest.raises(UserError, match=f"SAC has no parameter 'taken_out'.*{told}") as raised:
+        load_config(options, RunFolder.at(tmp_path))
+    assert str(raised.value).endswith(": to continue the run, use that version") == bool(told)
 
 
 @pytest.mark.parametrize(("algo", "needed"), [("cdqn", 500 * 4 * 84 * 84), ("crdqn", 0)])
