@@ -1,4 +1,4 @@
-"""Types that modules of environments share."""
+"""Types and a key that modules of environments share."""
 
 from typing import Any
 

@@ -18,20 +18,12 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from offpcc.envs.aliases import Array, Env
-from offpcc.envs.faults import UnfitError, format_env_error, kind_of
+from offpcc.envs.faults import SPACE, UnfitError, format_env_error, kind_of
 from offpcc.envs.guard import Inspection, opened
-from offpcc.envs.make import (
-    DEFAULT_OPTIONS,
-    OLD_GYM,
-    EnvFunction,
-    EnvOptions,
-    cannot_be_made,
-    env_label,
-    made_from,
-    make,
-)
+from offpcc.envs.make import DEFAULT_OPTIONS, EnvFunction, EnvOptions, env_label, make, spec_and_arguments
 from offpcc.envs.registration import package_of
 from offpcc.envs.rendering import backend
+from offpcc.envs.unsuitable import OLD_GYM, cannot_be_made
 from offpcc.envs.wrapper_chain import name_of, time_limit_of
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError, format_error
@@ -59,7 +51,6 @@ CORRECT = (
     "correct reset(*, seed=None, options=None) and step(action), which are called as gymnasium.Env defines them; if it "
     f"is of the old gym, {OLD_GYM}"
 )
-PROMISED = "return what observation_space promises"
 TRUNCATE = (
     "a time limit is not a termination: return terminated=False, and set the limit by max_episode_steps when "
     "registering it"
@@ -67,11 +58,11 @@ TRUNCATE = (
 
 # Kinds of problems in a rollout: the check, the level and the remedy of each. A float of another precision is
 # converted, so it is only a warning. A float where the space has bytes would become 0, so it is a fault.
-TROUBLES = {
+PROBLEMS = {
     "broken": ("interface", FAULT, CORRECT),
-    "shape": ("type", FAULT, PROMISED),
-    "bytes": ("type", FAULT, PROMISED),
-    "precision": ("type", WARNING, f"{PROMISED}; offpcc converts it"),
+    "shape": ("type", FAULT, SPACE),
+    "bytes": ("type", FAULT, SPACE),
+    "precision": ("type", WARNING, f"{SPACE}; offpcc converts it"),
     "bounds": ("bounds", FAULT, "widen observation_space, or look for a number in other units"),
     "not finite": (
         "finite",
@@ -110,7 +101,7 @@ def examine_env(
 
         def make_bare() -> Env:
             if isinstance(env, str):
-                spec, given = made_from(env, options.kwargs or {})
+                spec, given = spec_and_arguments(env, options.kwargs or {})
                 made = gymnasium.make(spec, disable_env_checker=True, **given)
             else:
                 made = env(**options.kwargs or {})
@@ -134,11 +125,11 @@ def examine_env(
             wrapped_record = Rollout(wrapped, time_limit_of(wrapped), short, 0, seed, longest_episode)
             findings += [
                 *_check_wrapped(wrapped_record, record, wrapped),
-                _guarded("seed", lambda: _check_seed(bare, make_other(), record.marks, seed)),
-                _guarded("starts", lambda: _check_starts(bare, record.marks, seed)),
+                _guarded("seed", lambda: _check_seed(bare, make_other(), record.digests, seed)),
+                _guarded("starts", lambda: _check_starts(bare, record.digests, seed)),
             ]
             if not wrapped_record.is_broken:
-                is_finite = not {"not finite", "reward not finite"} & {kind for kind, _ in record.troubles}
+                is_finite = not {"not finite", "reward not finite"} & {kind for kind, _ in record.problems}
                 findings += [
                     _guarded("resume", lambda: _check_resume(wrapped, make_wrapped(), short, seed)),
                     _check_actions(wrapped, seed, is_finite),
@@ -167,7 +158,7 @@ def _guarded(check: str, examination: Callable[[], Finding]) -> Finding:
 
 # Rollouts ---------------------------------------------------------------------------------------------------------
 
-Mark = tuple[int, str, bool, bool]
+Digest = tuple[int, str, bool, bool]
 
 
 class BrokenEnvironment(Exception):  # noqa: N818 (it is the environment that errs)
@@ -185,7 +176,7 @@ class Event(NamedTuple):
     is_reset: bool = False
 
     @property
-    def mark(self) -> Mark:
+    def digest(self) -> Digest:
         """Checksum, reward and flags; equal for events that agree to the last bit."""
         checksum = 0
         for _, value in sorted(_entries(self.observation).items()):
@@ -295,7 +286,7 @@ class EntryStatistics:
         mean, square = self.sums / self.count
         return (self.first + mean).ravel(), np.sqrt(np.maximum(square - mean**2, 0.0)).ravel()
 
-    def troubles(self, value: Any) -> Iterator[tuple[str, str]]:
+    def problems(self, value: Any) -> Iterator[tuple[str, str]]:
         """Add a value; yield the kind of each problem and what was returned."""
         array, space = np.asarray(value), self.space
         if isinstance(space, Box):
@@ -341,7 +332,7 @@ class Rollout:
     """The record of a random rollout of `num_steps` steps or more, with the first problem of each kind.
 
     Without a registered time limit `limit`, the rollout continues until two episodes have ended, or one lasts
-    `longest_episode` steps. The marks of the first `num_compared` steps are kept, to compare other rollouts with.
+    `longest_episode` steps. The digests of the first `num_compared` steps are kept, to compare other rollouts with.
     """
 
     def __init__(
@@ -352,15 +343,15 @@ class Rollout:
         spaces = PackedDict(space).entries if isinstance(space, Dict) else {"": space}
         self.entries = {key: EntryStatistics(key, each) for key, each in spaces.items()}
         self.num_steps = self.length = 0  # of all episodes, and of the last one, which may be unfinished
-        self.marks: list[Mark] = []
+        self.digests: list[Digest] = []
         self.ends: list[End] = []
         self.rewards: list[float] = []
-        self.troubles: dict[tuple[str, str], str] = {}  # when and what, by the kind in `TROUBLES` and the entry's key
+        self.problems: dict[tuple[str, str], str] = {}  # when and what, by the kind in `PROBLEMS` and the entry's key
         self._return = 0.0
         try:
             for event in roll_out(env, seed, seed):
                 if self.num_steps < num_compared:
-                    self.marks.append(event.mark)
+                    self.digests.append(event.digest)
                 self._add(event)
                 has_ended = limit is not None or len(self.ends) >= 2 or self.length >= longest_episode
                 if self.num_steps >= num_steps and has_ended:
@@ -371,16 +362,16 @@ class Rollout:
     @property
     def is_broken(self) -> bool:
         """True if an error stopped the rollout."""
-        return ("broken", "") in self.troubles
+        return ("broken", "") in self.problems
 
     def _note(self, kind: str, text: str, key: str = "") -> None:
-        self.troubles.setdefault((kind, key), text)
+        self.problems.setdefault((kind, key), text)
 
     def findings(self, check: str) -> list[Finding]:
         """Return the first problem of each entry that belongs to a check."""
         found: dict[str, Finding] = {}
-        for kind, (its_check, level, remedy) in TROUBLES.items():
-            for (of_kind, key), text in self.troubles.items():
+        for kind, (its_check, level, remedy) in PROBLEMS.items():
+            for (of_kind, key), text in self.problems.items():
                 if (its_check, kind) == (check, of_kind):
                     found.setdefault(key, Finding(check, level, text, remedy))
         return [*found.values()]
@@ -413,7 +404,7 @@ class Rollout:
                 missing = f" without {key!r}" if key else f", its space says {entry.shape}"
                 self._note("shape", f"{event.when} gave {kind_of(event.observation)}{missing}", key)
                 continue
-            for kind, text in entry.troubles(given[key]):
+            for kind, text in entry.problems(given[key]):
                 self._note(kind, f"{event.when} gave {text}", key)
 
 
@@ -436,7 +427,7 @@ def _check_record(env: Env, record: Rollout, limit: int | None) -> Iterator[Find
     if not (found := record.findings("interface")):
         found = [Finding("interface", OK, f"{record.num_steps:,} random steps, no exception")]
     yield from found
-    if record.marks:
+    if record.digests:
         agrees = f"{len(entries)} entries are as their spaces say"
         if not record.is_dict:
             agrees = f"observations are {entries[0].space.dtype} of shape {entries[0].shape}, as their space says"
@@ -460,7 +451,7 @@ def _check_entries(record: Rollout) -> Iterator[Finding]:
             remedy = "fine if random actions cannot change it; else look for a camera or a sensor that is off"
             text = f"{entry.name} never change{'s' * record.is_dict} (from {entry.lowest:.4g} to {entry.highest:.4g})"
             yield Finding("observed", WARNING, text, remedy)
-        elif entry.is_image and entry.highest <= 1 and ("bytes", entry.key) not in record.troubles:
+        elif entry.is_image and entry.highest <= 1 and ("bytes", entry.key) not in record.problems:
             yield Finding("observed", WARNING, f"{entry.name}: {DARK}", LIGHTEN)
     numbers = [entry for entry in seen if isinstance(entry.space, Box) and not entry.is_image]
     if record.is_dict and numbers:
@@ -473,12 +464,12 @@ def _check_entries(record: Rollout) -> Iterator[Finding]:
 
 def _check_wrapped(record: Rollout, bare: Rollout, env: Env) -> Iterator[Finding]:
     """Yield a problem that the environment has as offpcc makes it, but not as Gymnasium makes it."""
-    known = {kind for kind, _ in bare.troubles}
-    if record.is_broken and any(key and TROUBLES[kind][1] == FAULT for kind, key in bare.troubles):
+    known = {kind for kind, _ in bare.problems}
+    if record.is_broken and any(key and PROBLEMS[kind][1] == FAULT for kind, key in bare.problems):
         return  # such an entry cannot be packed
-    for kind, (_, level, remedy) in TROUBLES.items():
-        if (kind, "") in record.troubles and kind not in known:
-            yield Finding("wrapped", level, f"as offpcc makes it, {record.troubles[kind, '']}", remedy)
+    for kind, (_, level, remedy) in PROBLEMS.items():
+        if (kind, "") in record.problems and kind not in known:
+            yield Finding("wrapped", level, f"as offpcc makes it, {record.problems[kind, '']}", remedy)
             return
     text = f"agents see {_space_as_text(env.observation_space)} and act {_space_as_text(env.action_space)}"
     yield Finding("wrapped", OK, text)
@@ -599,43 +590,43 @@ def _spaces(env: Env) -> Finding:
 # What other rollouts show -----------------------------------------------------------------------------------------
 
 
-def _first_difference(events: Iterable[Event], marks: list[Mark]) -> str:
-    """Return when a rollout first differs from the rollout of `marks`; an empty string if it does not."""
-    return next((event.when for event, mark in zip(events, marks, strict=False) if event.mark != mark), "")
+def _first_difference(events: Iterable[Event], digests: list[Digest]) -> str:
+    """Return when a rollout first differs from the rollout of `digests`; an empty string if it does not."""
+    return next((event.when for event, digest in zip(events, digests, strict=False) if event.digest != digest), "")
 
 
-def _check_seed(env: Env, other: Env, marks: list[Mark], seed: int) -> Finding:
-    """Check whether the same seed and actions repeat the rollout of `marks`, in another instance and in this one."""
+def _check_seed(env: Env, other: Env, digests: list[Digest], seed: int) -> Finding:
+    """Check whether the same seed and actions repeat the rollout of `digests`, in another instance and in this one."""
     text = f"seed {seed} and the same actions give something else"
-    if when := _first_difference(roll_out(other, seed, seed), marks):
-        if _repeats_with_global_generators(env, other, len(marks), seed):
+    if when := _first_difference(roll_out(other, seed, seed), digests):
+        if _repeats_with_global_generators(env, other, len(digests), seed):
             text = f"seed {seed} repeats itself only if the global generators, such as np.random, are seeded, too"
             remedy = "whole runs repeat, as a run seeds them, but its test episodes differ; in your own code"
             return Finding("seed", WARNING, text, f"{remedy} {OWN_GENERATOR}")
         return Finding("seed", FAULT, f"{text} in a second instance from {when} on", OWN_GENERATOR)
-    if when := _first_difference(roll_out(env, seed, seed), marks):
+    if when := _first_difference(roll_out(env, seed, seed), digests):
         return Finding("seed", WARNING, f"{text} in the same instance from {when} on", CARRY_NOTHING)
     return Finding("seed", OK, f"seed {seed} repeats itself to the last bit, in a second instance and in the same")
 
 
-def _repeats_with_global_generators(env: Env, other: Env, num_marks: int, seed: int) -> bool:
+def _repeats_with_global_generators(env: Env, other: Env, num_events: int, seed: int) -> bool:
     """Check whether two instances give the same rollout if NumPy's, Python's and PyTorch's generators are seeded."""
     rollouts = []
     with same_global_generators():
         for instance in (env, other):
             seed_global_generators(0)
-            rollouts.append([event.mark for event in itertools.islice(roll_out(instance, seed, 0), num_marks)])
+            rollouts.append([event.digest for event in itertools.islice(roll_out(instance, seed, 0), num_events)])
     return rollouts[0] == rollouts[1]
 
 
-def _check_starts(env: Env, marks: list[Mark], seed: int) -> Finding:
-    """Check whether other seeds give rollouts that differ from the rollout of `marks`."""
+def _check_starts(env: Env, digests: list[Digest], seed: int) -> Finding:
+    """Check whether other seeds give rollouts that differ from the rollout of `digests`."""
     others = range(seed + 1, seed + 4)
-    first = {marks[0], *(next(roll_out(env, other, seed)).mark for other in others)}
+    first = {digests[0], *(next(roll_out(env, other, seed)).digest for other in others)}
     seeds = f"seeds {seed} to {others[-1]}"
     if len(first) > 1:
         return Finding("starts", OK, f"{seeds} start at {len(first)} different observations")
-    if any(_first_difference(roll_out(env, other, seed), marks) for other in others):
+    if any(_first_difference(roll_out(env, other, seed), digests) for other in others):
         return Finding("starts", NOTE, f"{seeds} start at the same observation, and go on differently")
     remedy = f"fine if all episodes should be the same; else {OWN_GENERATOR}"
     return Finding("starts", WARNING, f"{seeds} give the same with the same actions", remedy)
@@ -653,8 +644,8 @@ def _check_resume(env: Env, fresh: Env, num_steps: int, seed: int) -> Finding:
     except Exception as error:
         text = f"np_random's state cannot be restored ({format_error(error)})"
         return Finding("resume", WARNING, text, OWN_GENERATOR)
-    marks = [event.mark for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
-    if when := _first_difference(roll_out(fresh, None, seed), marks):
+    digests = [event.digest for event in itertools.islice(roll_out(env, None, seed), num_steps + 1)]
+    if when := _first_difference(roll_out(fresh, None, seed), digests):
         text = f"np_random's state does not repeat the episode from {when} on, so resuming a run is not exact"
         return Finding("resume", WARNING, text, f"{OWN_GENERATOR}; {CARRY_NOTHING}")
     return Finding("resume", OK, "np_random's state repeats episodes, in a new instance and without a seed")

@@ -62,7 +62,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         self._is_over = bool(terminated or truncated)
         return observation, reward, terminated, truncated, info
 
-    def begin_anew(self, seed: int) -> None:
+    def reseed(self, seed: int) -> None:
         """Set a seed for the next reset, as the constructor does for the first one."""
         self._seed, self._num_episodes = seed, 0
 
@@ -98,7 +98,7 @@ class EpisodeReplay(gym.Wrapper[Array, Array, Array, Array]):
         Returns:
             The episode's current observation, whether the episode is over, and whether it is the same as before.
         """
-        self.begin_anew(snapshot["seed"])
+        self.reseed(snapshot["seed"])
         observation, _ = self.reset()
         if snapshot["num_episodes"] > 1:
             self._set_generator(snapshot["start"])

@@ -61,17 +61,20 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
         self.cause = cause  # gin replaces exceptions that pass through it, but keeps this attribute
         self.__cause__ = cause
 
-    def in_run(self, step: int) -> EnvironmentFault:
+    def _extended(self, moment: str = "", remedy: str = "") -> EnvironmentFault:
+        """Return the same fault with more text after its moment and its remedy."""
+        env, what, before, advice = self.parts
+        return EnvironmentFault(env, what, before + moment, advice + remedy, self.cause)
+
+    def with_run_step(self, step: int) -> EnvironmentFault:
         """Return the same fault with its step in a run, which had taken `step` environment steps before."""
-        env, what, moment, remedy = self.parts
-        return EnvironmentFault(env, what, f"{moment}, step {step + 1:,} of the run", remedy, self.cause)
+        return self._extended(moment=f", step {step + 1:,} of the run")
 
     def with_resume(self) -> EnvironmentFault:
         """Return the same fault with the advice to resume its run."""
-        env, what, moment, remedy = self.parts
-        return EnvironmentFault(env, what, moment, f"{remedy}; then {RESUME}", self.cause)
+        return self._extended(remedy=f"; then {RESUME}")
 
-    def kept_in(self, folder: Path) -> EnvironmentFault:
+    def written_to(self, folder: Path) -> EnvironmentFault:
         """Append the fault and its traceback to a file in a run's folder, and return the fault with the file's name."""
         file, trace = folder / FILE, "".join(traceback.format_exception(self.cause)) if self.cause else ""
         try:
@@ -79,12 +82,11 @@ class EnvironmentFault(UserError):  # noqa: N818 (the error is in the environmen
                 opened.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self.message}\n{trace}\n")
         except OSError:  # the message matters more than the file
             return self
-        env, what, moment, remedy = self.parts
-        return EnvironmentFault(env, what, moment, f"{remedy} (its traceback is in {file})", self.cause)
+        return self._extended(remedy=f" (its traceback is in {file})")
 
     def without_gin(self) -> EnvironmentFault:
         """Return the fault as a plain `EnvironmentFault`; gin raises a proxy in its place."""
-        return EnvironmentFault(*self.parts, self.cause)
+        return self._extended()
 
 
 class UnfitError(ValueError):

@@ -7,7 +7,7 @@ import re
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Annotated, Any
@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, TimeLimit
 
 from offpcc.config import loading
@@ -23,11 +23,19 @@ from offpcc.config.bindings import Reference, as_references, explains_calls, ref
 from offpcc.config.settings import Settings, settings
 from offpcc.config.synonyms import LEARNING_WRAPPERS
 from offpcc.config.validation import FOR_NUMBERS, Rule, above, format_value, has_flags, takes_numbers
-from offpcc.envs.d4rl import catalog
-from offpcc.envs.faults import UnfitError, format_env_error
-from offpcc.envs.registration import is_installed, package_of, register_package
+from offpcc.envs.faults import UnfitError
+from offpcc.envs.registration import register_package
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.tasks import atari, minatar
+from offpcc.envs.unsuitable import (
+    OLD_GYM,
+    CannotBeDrawn,
+    UnsuitableEnvironment,
+    cannot_be_made,
+    check_action_space,
+    check_observation_space,
+    unknown_id,
+)
 from offpcc.envs.wrapper_chain import levels, name_of
 from offpcc.envs.wrappers import (
     EpisodeReturn,
@@ -40,32 +48,18 @@ from offpcc.envs.wrappers import (
     WithoutState,
 )
 from offpcc.envs.wrappers.base import LazyEpisodeReturn
-from offpcc.envs.wrappers.old_gym import OF_OLD_GYM
-from offpcc.utils.errors import UserError, first_line, message_of, similar, warn_of_data
+from offpcc.utils.errors import UserError, first_line, message_of, warn_of_data
 from offpcc.utils.paths import import_own
-from offpcc.utils.spaces import IF_IMAGE, OBSERVATION, STATE, PackedDict, may_be_meant_as_image
+from offpcc.utils.spaces import OBSERVATION, STATE, PackedDict
 from offpcc.utils.torch_settings import torch_settings_kept
 
-OLD_GYM = "wrap it in offpcc.envs.wrappers.old_gym.OldGym, whose docstring shows how to register it"
 LONGEST_TIMEOUT = 1_000_000  # seconds; the limit of the system's clocks is not far above
 Timeout = Annotated[float, above(0.0, LONGEST_TIMEOUT)]
 TIME_LIMIT = "max_episode_steps"  # Gymnasium's name of it
-FLATTEN = "gymnasium.wrappers.FlattenObservation (make.wrappers=[@gymnasium.FlattenObservation])"
-OWN_WRAPPER = "a gymnasium.ObservationWrapper of your own that returns arrays of one size, with a Box as its space"
-LARGEST_BOUND = 1e9  # of actions
-MOST_NAMED = 3  # ids of a module in a message
 INFO = "info"  # the value of make.state for info["state"]
 StateKey = Annotated[str, Rule("a key of Dict observations, or 'info'", lambda value: isinstance(value, str) and value)]
 Wrap = Callable[[gymnasium.Env[Any, Any]], gymnasium.Env[Any, Any]]
 EnvFunction = Callable[..., gymnasium.Env[Any, Any]]  # makes an environment; a class does, too
-
-
-class UnsuitableEnvironment(UserError, ValueError):  # noqa: N818 (a property of the environment, as users read it)
-    """The environment does not exist, or offpcc cannot learn in it; the message says why and what to do."""
-
-
-class CannotBeDrawn(UnsuitableEnvironment):
-    """The environment exists, but does not have the render mode."""
 
 
 @settings("make")
@@ -241,11 +235,11 @@ def make(
         for space in ("action_space", "observation_space"):
             if getattr(env, space, None) is None:
                 raise UnsuitableEnvironment(f"{name} has no {space}; set it in the constructor")
-        _check_actions(name, env.action_space)
+        check_action_space(name, env.action_space)
         env = _with_vectors(name, env)
         if state is not None:
             env, state = _with_state(name, env, state) if shows_state else (_without_state(env, state), None)
-        _check_observations(name, env.observation_space, state)
+        check_observation_space(name, env.observation_space, state)
         seen = env.observation_space
         is_image = len(seen.shape or ()) == 3
         if isinstance(seen, Dict):
@@ -301,7 +295,7 @@ def _with_state(name: str, env: gymnasium.Env[Any, Any], state: str) -> tuple[gy
         )
     try:
         if not isinstance(env.observation_space, Dict):  # tests show the agent this array itself
-            _check_observations(name, env.observation_space, None)
+            check_observation_space(name, env.observation_space, None)
         return StateObservation(env), STATE
     except UnfitError as error:
         raise UnsuitableEnvironment(f"{name} {error.what.rstrip(',')}; {error.remedy}") from error
@@ -328,8 +322,8 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
     atari.register(name)
     register_package(name)
     if name.split(":")[-1] not in gymnasium.registry:  # without a version, Gymnasium takes the latest, which changes
-        raise UnsuitableEnvironment(_unknown(name, gymnasium.registry))
-    spec, given = made_from(name, given)
+        raise UnsuitableEnvironment(unknown_id(name, gymnasium.registry))
+    spec, given = spec_and_arguments(name, given)
     try:
         with torch_settings_kept(name), warnings.catch_warnings():  # these cases are intended, or refused below
             warnings.filterwarnings("ignore", message=".*(HumanRendering|possible render_modes|is out of date)")
@@ -341,15 +335,15 @@ def _make_registered(name: str, given: dict[str, Any]) -> gymnasium.Env[Any, Any
         raise cannot_be_made(name, error, given) from error
 
 
-def made_from(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
+def spec_and_arguments(name: str, given: Mapping[str, Any]) -> tuple[str | EnvSpec, dict[str, Any]]:
     """Return what `gymnasium.make` makes a registered environment from, and its arguments.
 
-    That is its id; for a game of ale-py, the spec of the preprocessed game; for one of MinAtar, see `minatar.seeded`.
+    That is its id; for a game of ale-py, the spec of the preprocessed game; for one of MinAtar, see `minatar.own_spec`.
     """
     spec = gymnasium.registry[name.split(":")[-1]]
     if spec.entry_point == atari.ALE_ENTRY_POINT:
-        return atari.preprocessed(spec, given)
-    return (minatar.seeded(spec) if spec.entry_point == minatar.THEIR_ENTRY_POINT else name), {**given}
+        return atari.preprocessed_spec(spec, given)
+    return (minatar.own_spec(spec) if spec.entry_point == minatar.THEIR_ENTRY_POINT else name), {**given}
 
 
 class KeptOpen(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -512,142 +506,3 @@ def simulator_version() -> str | None:
         if module in sys.modules:
             return f"{title} {importlib.metadata.version(module)}"
     return None
-
-
-def cannot_be_made(name: str, error: BaseException, given: Mapping[str, Any] | None = None) -> UnsuitableEnvironment:
-    """Return the error for an environment whose constructor raised; `given` are the arguments that it got."""
-    text, remedy = message_of(error), "correct its constructor"
-    arguments = [key for key in given or () if key != "render_mode"]
-    is_old = "v2 and v3 based environments" in text or "mujoco_py" in text  # the second if gymnasium-robotics has it
-    if is_old and name.endswith(("-v2", "-v3")):
-        return UnsuitableEnvironment(f"Gymnasium has no {name}, which needs the old mujoco-py; take {name[:-1]}5")
-    if isinstance(error, gymnasium.error.DependencyNotInstalled):
-        return UnsuitableEnvironment(f"{name}: {text}")
-    if isinstance(error, ImportError):
-        return UnsuitableEnvironment(f"{name}: {text.removesuffix('.')}; install what is missing, or correct the name")
-    if isinstance(error, TypeError) and (lacking := _lacking(name, text)):
-        given_so_far = [f"'{key}': {given[key]!r}" for key in arguments] if given else []
-        wanted = ", ".join([*given_so_far, *(f"'{key}': ..." for key in lacking)])
-        return UnsuitableEnvironment(
-            f"{name} needs the argument{'s' * (len(lacking) > 1)} {', '.join(lacking)}; bind make.kwargs = {{{wanted}}}"
-        )
-    if isinstance(error, TypeError) and "render_mode" in (given or ()) and (not arguments or "'render_mode'" in text):
-        return CannotBeDrawn(f"{name} cannot be rendered: {text}; add the argument render_mode to its constructor")
-    if isinstance(error, TypeError) and arguments:
-        return UnsuitableEnvironment(
-            f"{name} does not take the arguments {', '.join(arguments)}: {text}; correct make.kwargs"
-        )
-    if arguments:
-        remedy = "correct make.kwargs, or its constructor"
-    if "must inherit from" in text or "incompatible with Gymnasium" in text:
-        remedy = f"if it is of the old gym, {OLD_GYM}"
-    return UnsuitableEnvironment(f"{name} cannot be made: {format_env_error(error)}; {remedy}")
-
-
-def _lacking(name: str, text: str) -> list[str]:
-    """Return the arguments that the constructor of an environment needs and did not get, by its TypeError's text."""
-    spec = gymnasium.registry.get(name.split(":")[-1])
-    entry = spec.entry_point if spec is not None else None
-    own = str(entry).rpartition(":")[2] if isinstance(entry, str) else getattr(entry, "__qualname__", "")
-    found = re.match(rf"\S*{re.escape(own)}(\.__init__)?\(\) missing \d+ required [\w-]+ arguments?: ([^(]*)", text)
-    return re.findall(r"'(\w+)'", found[2]) if own and found else []
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    if reason := catalog.why_not(name):
-        return reason
-    package = atari.PACKAGE if atari.is_atari(name) else package_of(name)
-    if package is not None and not is_installed(package):
-        return f"{name} needs the package {package}, which is not installed; run `pip install {package}`"
-    if games := atari.similar_game(name):
-        return f"{name}: offpcc does not make this form of the game; choose {games}"
-    module, _, own_name = name.rpartition(":")
-    if own_name in getattr(sys.modules.get("gym.envs.registration"), "registry", ()):
-        return (
-            f"{name} is registered in the old gym, not in Gymnasium; {OLD_GYM}; if its spaces are neither Box nor "
-            f"Discrete, write a gymnasium.Env of your own around it, see {OF_OLD_GYM}"
-        )
-    if own := _registered_by(module):
-        named = similar(own_name, own) or own[:MOST_NAMED]
-        return f"{name}: {module} registers {', '.join(named)}; give {module}:{named[0]}"
-    if not module and "-singletask-" in name:
-        return f"{name}: there is no such environment; for OGBench's, give ogbench:{name}"
-    nearest = similar(own_name, known)
-    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "`offpcc envs` lists those of offpcc."
-    return (
-        f"{name}: there is no such environment; {advice} An environment of your own needs the import of its module: "
-        f"add --import MODULE, or --config with its import"
-    )
-
-
-def _registered_by(module: str) -> list[str]:
-    """Return the ids of the environments whose classes or functions are in a module."""
-    inside, found = re.compile(rf"{re.escape(module)}(\.|:|$)"), []
-    for name, spec in gymnasium.registry.items() if module else ():
-        point = spec.entry_point
-        if inside.match(point if isinstance(point, str) else f"{getattr(point, '__module__', '')}"):
-            found.append(name)
-    return found
-
-
-def _check_actions(name: str, space: gymnasium.Space[Any]) -> None:
-    if isinstance(space, Discrete):
-        return
-    if isinstance(space, MultiDiscrete | MultiBinary):
-        raise UnsuitableEnvironment(
-            f"{name}: its actions are {space}, but offpcc needs a Box of floats or a Discrete space; bind "
-            f"make.wrappers = [@MultiDiscreteToDiscrete], which makes each combination an action"
-        )
-    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
-        raise UnsuitableEnvironment(
-            f"{name}: its actions are {space}, but offpcc needs a Box of floats or a Discrete space; convert them in "
-            "a gymnasium.ActionWrapper"
-        )
-    if len(space.shape) != 1 or space.shape[0] == 0:
-        raise UnsuitableEnvironment(
-            f"{name}: its actions have the shape {space.shape}, but offpcc needs a vector of numbers; "
-            "reshape them in a gymnasium.ActionWrapper"
-        )
-    for bound, values in (("low", space.low), ("high", space.high)):
-        if (np.abs(values) > LARGEST_BOUND).any():
-            index = int(np.argmax(np.abs(values)))
-            raise UnsuitableEnvironment(
-                f"{name}: the {bound} bound of action {index} is {values[index]:.3g}, and actions are scaled to their "
-                "bounds; give the environment a bounded Box of the actions that matter, such as by "
-                "gymnasium.wrappers.TransformAction"
-            )
-
-
-def _remedy_for_shape(space: Box) -> str:
-    """Return what to do about observations that are neither vectors nor images."""
-    if len(space.shape) == 4 and space.dtype == np.uint8:
-        return "stack frames by make.wrappers = [@Concatenate], Concatenate.num = 4 in place of FrameStackObservation"
-    flat = f"else flatten it by {FLATTEN}"
-    if may_be_meant_as_image(space.shape, space.dtype):
-        return f"{IF_IMAGE}; {flat}"
-    return f"join frames by Concatenate, or {flat}"
-
-
-def _check_observations(name: str, space: gymnasium.Space[Any], state: str | None) -> None:
-    if isinstance(space, Dict):
-        try:
-            PackedDict(space, state)
-        except UserError as error:
-            raise UnsuitableEnvironment(f"{name}: {error.message}") from error
-        return
-    if not isinstance(space, Box):
-        raise UnsuitableEnvironment(
-            f"{name}: its observations are {space}, but offpcc needs a Box or a Dict; wrap the environment in "
-            f"{FLATTEN if space.is_np_flattenable else OWN_WRAPPER}"
-        )
-    if 0 in space.shape:
-        raise UnsuitableEnvironment(
-            f"{name}: its observations have the shape {space.shape}, which holds no numbers; "
-            "show at least one, for example the previous action by offpcc.envs.wrappers.PreviousAction"
-        )
-    is_vector, is_image = len(space.shape) == 1, len(space.shape) == 3 and space.dtype == np.uint8
-    if not is_vector and not is_image:
-        raise UnsuitableEnvironment(
-            f"{name}: its observations have the shape {space.shape} and the type {space.dtype}, but offpcc "
-            f"needs vectors, or uint8 images with 3 axes; {_remedy_for_shape(space)}"
-        )

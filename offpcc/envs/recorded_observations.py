@@ -36,27 +36,28 @@ class OutOfStepError(Exception):
 
 
 class Playback(gym.Env[Array, Array]):
-    """Environment that replays a recorded episode and ignores the actions.
+    """Environment that replays recorded episodes and ignores the actions. For the arrays see `transform_observations`.
 
     The step to the last observation is truncated, because no data follows. No other step is truncated, and no step is
     terminated. `info` is empty, and there is nothing to render.
     """
 
-    def __init__(self, level: Env) -> None:
+    def __init__(
+        self, level: Env, observations: Array, rewards: Array, starts: Array, stops: Array, rewards_after: Array
+    ) -> None:
         self.observation_space, self.action_space, self.spec = level.observation_space, level.action_space, level.spec
+        self.observations, self.rewards, self.rewards_after = observations, rewards, rewards_after
+        self.starts, self.stops = starts.tolist(), stops.tolist()
         self.row = self.due = 0
 
-    def insert(
-        self, observations: Array, rewards: Array, generator: np.random.Generator, reward_after: float = 0.0
-    ) -> None:
-        """Set the episode of L steps that the next reset starts: `observations` (L+1, *obs) and `rewards` (L, 1).
-
-        Wrappers draw from `generator`. For `reward_after` see `transform_observations`.
-        """
+    def insert(self, number: int, generator: np.random.Generator) -> None:
+        """Set the episode that the next reset starts. Wrappers draw from `generator`."""
+        start, stop = self.starts[number], self.stops[number]
         # Copy, because some wrappers write into observations. The dtype is the one that the space promises.
-        self._observations = observations.astype(self.observation_space.dtype)
-        self._rewards = rewards
-        self._returns_to_go = np.append(rewards[::-1].sum(1, dtype=np.float64).cumsum()[::-1], 0.0) + reward_after
+        self._observations = self.observations[start:stop].astype(self.observation_space.dtype)
+        self._rewards = self.rewards[start : stop - 1]
+        after = self._rewards[::-1].sum(1, dtype=np.float64).cumsum()[::-1]
+        self._returns_to_go = np.append(after, 0.0) + float(self.rewards_after[number])
         self.np_random = generator
         self.row, self.due = -1, 0
 
@@ -150,8 +151,8 @@ def transform_observations(
     changing = [wrapper for wrapper in above if is_observation_wrapper(wrapper)]
     if not all(_selects(wrapper) for wrapper in changing):
         after = np.zeros(len(starts)) if rewards_after is None else rewards_after
-        given = observations, actions, rewards, starts, stops, after
-        return _replayed(Playback(chain[cut]), above, seed, *given, zeros)
+        playback = Playback(chain[cut], observations, rewards, starts, stops, after)
+        return _replayed(playback, actions, above, seed, zeros)
     if changing:
         columns = np.arange(observations.shape[1])
         for wrapper in changing:
@@ -168,14 +169,9 @@ def _selects(wrapper: Any) -> bool:
 
 def _replayed(
     playback: Playback,
+    actions: Array,
     wrappers: Sequence[Any],
     seed: int,
-    observations: Array,
-    actions: Array,
-    rewards: Array,
-    starts: Array,
-    stops: Array,
-    rewards_after: Array,
     zeros: Callable[[tuple[int, ...], Any], Array],
 ) -> Array:
     """Return the observations of `wrappers`, which are sorted from the inside out, in recorded episodes."""
@@ -185,13 +181,12 @@ def _replayed(
 
     def play(number: int, out: Array) -> None:
         """Replay the first rows of an episode, and write the observations of `outermost` into `out`, which has them."""
-        start, stop = starts[number], stops[number]
         sequence = np.random.SeedSequence((seed, STREAM, number))
-        generator, after = np.random.default_rng(sequence), float(rewards_after[number])
-        playback.insert(observations[start:stop], rewards[start : stop - 1], generator, after)
+        playback.insert(number, np.random.default_rng(sequence))
         # Wrappers with their own generator take this seed. Old generators need it below 2**32.
         out[0], _ = outermost.reset(seed=int(sequence.generate_state(1)[0]))
-        executed = actions[start : stop - 1].copy()  # a copy, because some wrappers write into actions
+        # Copy, because some wrappers write into actions.
+        executed = actions[playback.starts[number] : playback.stops[number] - 1].copy()
         for row in range(1, len(out)):
             playback.due = row
             out[row], *_ = outermost.step(executed[row - 1])
@@ -199,15 +194,15 @@ def _replayed(
             raise OutOfStepError
 
     space = outermost.observation_space
-    result = zeros((len(observations), *space.shape), space.dtype)
+    result = zeros((len(playback.observations), *space.shape), space.dtype)
     below = [wrapper.env for wrapper in wrappers]
     try:
         for wrapper, inner in zip(wrappers, [playback, *wrappers], strict=False):
             wrapper.env = inner
-        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        for number, (start, stop) in enumerate(zip(playback.starts, playback.stops, strict=True)):
             play(number, result[start:stop])
-        if len(starts):  # after all other episodes, the first one must give the same observations again
-            first = result[starts[0] : min(stops[0], starts[0] + NUM_COMPARED)]
+        if playback.starts:  # after all other episodes, the first one must give the same observations again
+            first = result[playback.starts[0] : min(playback.stops[0], playback.starts[0] + NUM_COMPARED)]
             play(0, again := np.zeros_like(first))
             if not np.array_equal(again, first, equal_nan=np.issubdtype(first.dtype, np.floating)):
                 raise UserError(

@@ -453,7 +453,7 @@ def _load(content: Mapping[str, Any], experiment: Experiment) -> list[str]:
         if message := interaction.load_state_dict(content["interaction"]):
             messages.append(message)
         if content["buffer"] is None:
-            interaction.environments.begin_anew(interaction.num_steps)
+            interaction.environments.reseed(interaction.num_steps)
     return messages
 
 

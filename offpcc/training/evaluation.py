@@ -138,7 +138,7 @@ class Evaluation:
         if self.shared is not None and num_episodes:
             assert isinstance(self.shared.environments, LocalEnvironments)
             self.shared.truncate()
-            with self.shared.environments.lent() as env:
+            with self.shared.environments.envs[0].untouched() as env:
                 return run_episodes(algorithm, [env], seeds, longest_episode=self.longest_episode)
         while len(self._envs) < min(num_envs, num_episodes):
             self._envs.append(guarded(self.make_env(), f"test environment {len(self._envs)}"))

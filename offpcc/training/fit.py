@@ -27,7 +27,7 @@ from offpcc.config.validation import Flag, format_value
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
 from offpcc.envs.faults import EnvironmentFault
-from offpcc.envs.make import CannotBeDrawn
+from offpcc.envs.unsuitable import CannotBeDrawn
 from offpcc.training import checkpoint as checkpoints
 from offpcc.training import run_dir as run_dirs
 from offpcc.training.analysis.plotting import plot_run
@@ -569,7 +569,7 @@ def _train(
             at_step.save(folder.bad_batch)
             raise at_step from None
         except EnvironmentFault as fault:
-            raise fault.with_resume().kept_in(folder.path) from fault.cause
+            raise fault.with_resume().written_to(folder.path) from fault.cause
     with report_errors("the summary of the run"):
         announce(f"trained in {seconds / 60.0:.1f} minutes" if seconds >= 60.0 else f"trained in {seconds:.1f} seconds")
         if why := experiment.explain_early_end(spec.training):

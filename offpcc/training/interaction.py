@@ -96,7 +96,7 @@ class Interaction:
         except (UserError, KeyboardInterrupt) as error:
             self.truncate()  # environments may have stepped, and the results of these steps are lost
             if isinstance(error, EnvironmentFault):
-                raise error.in_run(self.num_steps) from error.cause
+                raise error.with_run_step(self.num_steps) from error.cause
             raise
         for number in range(self.num_envs):
             if result.crashed[number]:
@@ -200,7 +200,7 @@ class Interaction:
         """Truncate the unfinished episodes instead of restoring them, and return a message about it."""
         unfinished = self.lengths[~self.over & (self.lengths > 0)].tolist()
         self.truncate()
-        self.environments.begin_anew(self.num_steps)
+        self.environments.reseed(self.num_steps)
         verb = "was" if self.environments.replay_on_resume else "is"
         steps = f" after {' and '.join(map(str, unfinished))} steps" if unfinished else ""
         return (

@@ -282,7 +282,7 @@ class RemoteInteraction(Interaction):
             read: Any = piece if isinstance(piece, str) else Piece(*(column.numpy() for column in piece))
             self._received.append((number, read))
         self._received += [(number, "truncate") for number in range(self.num_envs)]
-        self.environments.begin_anew(self.num_steps)
+        self.environments.reseed(self.num_steps)
         return (
             f"this resume is not exact: the episodes that the actors of environments.ray_address were playing are "
             f"dropped, and new ones begin; {EXACT_IN_LOCKSTEP}"

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 
 import offpcc
 from offpcc.envs import make as making
-from offpcc.envs.check import TROUBLES, examine_env
+from offpcc.envs.check import PROBLEMS, examine_env
 from offpcc.envs.make import UnsuitableEnvironment
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
@@ -726,8 +726,8 @@ def test_the_same_seed_is_the_same_examination(register):
 
 
 def test_every_kind_of_trouble_has_a_remedy_and_a_check():
-    assert {check for check, _, _ in TROUBLES.values()} <= set(CHECKS)
-    assert all(level in (WARNING, FAULT) and remedy for _, level, remedy in TROUBLES.values())
+    assert {check for check, _, _ in PROBLEMS.values()} <= set(CHECKS)
+    assert all(level in (WARNING, FAULT) and remedy for _, level, remedy in PROBLEMS.values())
 
 
 def test_importing_it_imports_no_simulator_and_no_torch():

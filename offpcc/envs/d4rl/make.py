@@ -136,11 +136,9 @@ def as_recorded(env: gym.Env[Any, Any], name: str) -> gym.Env[Any, Any]:
     return env if adapter is None else adapter(env, name)
 
 
-ReadDataset = Callable[[str, "Path | None"], "tuple[Path, dict[str, Array]]"]
-
 # Function that reads a dataset by its name or from a file. `offpcc.data.datasets.load` sets it, because environments do
 # not import data.
-read_dataset: ReadDataset | None = None
+read_dataset: Callable[[str, Path | None], tuple[Path, dict[str, Array]]] | None = None
 
 
 class RecordedTask(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from offpcc.envs.aliases import Array, Info
 
-Stepped = tuple[Array, SupportsFloat, bool, bool, Info]
-
 LAYOUTS = {  # "#" is a wall, "G" the goal
     "maze2d-open": "####### #.....# #..G..# #.....# #######",
     "maze2d-umaze": "##### #G..# ###.# #...# #####",
@@ -79,7 +77,7 @@ class _Maze(gym.Wrapper[Array, Array, Any, Array], RecordConstructorArgs):
         simulated.update_target_site_pos()
         return self._state(), {**info, "success": self._distance() <= self.REACHED}
 
-    def step(self, action: Array) -> Stepped:
+    def step(self, action: Array) -> tuple[Array, SupportsFloat, bool, bool, Info]:
         """Take an environment step; the reward belongs to the position after it."""
         _, _, _, truncated, info = self.env.step(action)
         distance = self._distance()

@@ -247,7 +247,7 @@ def similar_game(name: str) -> str | None:
     return " or ".join(sorted((name for name in gym.registry if name.lower() in wanted), reverse=True)) or None
 
 
-def preprocessed(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
+def preprocessed_spec(spec: EnvSpec, arguments: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any]]:
     """Return the spec of the preprocessed game instead of ale-py's, and its arguments.
 
     `arguments` are those of `Atari`; and ``frame_stack``, the number of observations to show together.

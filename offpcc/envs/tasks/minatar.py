@@ -88,7 +88,7 @@ class MinAtar(gym.Env[Array, Any]):
         return planes * np.uint8(255)
 
 
-def seeded(spec: EnvSpec) -> EnvSpec:
+def own_spec(spec: EnvSpec) -> EnvSpec:
     """Return the spec of a game as `MinAtar` instead of the package's own class, with a time limit."""
     made = copy.copy(spec)
     made.entry_point, made.max_episode_steps = ENTRY_POINT, spec.max_episode_steps or LONGEST_GAME

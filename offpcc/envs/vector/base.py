@@ -128,11 +128,11 @@ class Environments:
         self._firsts = [np.array(observation) for observation in observations]  # the first one where it is lost
         return RestoredEpisodes(list(self._firsts), np.array(over, np.bool_), all(same))
 
-    def begin_anew(self, num_steps: int) -> None:
+    def reseed(self, num_steps: int) -> None:
         """Set new seeds for the next episodes, derived from the first seeds and the run's number of steps so far."""
         # This tuple is longer than those of other seeds, so that they differ.
         self.seeds = [derived_seed(seed, 0, 2, num_steps) for seed in self.seeds]
-        self._ask("begin_anew", dict(enumerate(self.seeds)))
+        self._ask("reseed", dict(enumerate(self.seeds)))
 
     def close(self) -> None:
         """Close all environments."""
@@ -144,7 +144,7 @@ class Environments:
 
 
 def answer(env: EpisodeReplay, command: str, given: Any) -> Any:
-    """Run a command in one environment: reset, step, snapshot, restore or begin_anew.
+    """Run a command in one environment: reset, step, snapshot, restore or reseed.
 
     Its argument for "reset" is whether to record the episode's actions.
     """

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import gin
-import gymnasium
 
 from offpcc.config.bindings import explains_calls
 from offpcc.config.validation import Flag, NumEnvs, Rule
@@ -52,10 +50,6 @@ class LocalEnvironments(Environments):
     def info(self) -> EnvInfo:
         """See `Environments`."""
         return EnvInfo.of(self.envs[0])
-
-    def lent(self) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
-        """Return a context with the first environment for test episodes; see `EpisodeReplay.untouched`."""
-        return self.envs[0].untouched()
 
     def close(self) -> None:
         """See `Environments.close`."""

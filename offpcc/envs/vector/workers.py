@@ -25,7 +25,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from offpcc.envs.episode_replay import EpisodeReplay
 from offpcc.envs.faults import EnvironmentFault, RemoteTracebackError
 from offpcc.envs.guard import Guard
-from offpcc.envs.make import cannot_be_made
+from offpcc.envs.unsuitable import cannot_be_made
 from offpcc.envs.vector.base import EnvInfo, Environments, MakeEnv, answer
 from offpcc.utils.errors import UserError, format_error, print_to_stderr
 from offpcc.utils.rng import derived_seed, seed_global_generators
@@ -63,7 +63,7 @@ class Host:
 
     Attributes:
         first: The first answer, an `EnvInfo`.
-        kept: What a function that `answer` runs keeps here for its next call.
+        kept: Storage for the functions that `answer` runs, from one call to the next.
     """
 
     def __init__(self, make_env: Callable[[], gym.Env[Any, Any]], seed: int, which: str, bindings: str) -> None:

@@ -20,7 +20,7 @@ RETURN_TO_GO = "return_to_go"  # key of Dict observations
 
 
 class Hiding(gym.ObservationWrapper[Any, Any, Any]):
-    """Parent of wrappers that hide something: ``info["state"]`` has what they get, if there is no state yet."""
+    """Base class of wrappers that hide something; ``info["state"]`` keeps what they get, unless it has a state."""
 
     @property
     def state_space(self) -> gym.Space[Any]:
