@@ -45,7 +45,8 @@ from offpcc.data.datasets.columns import (
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import Progress
 from offpcc.data.datasets.load import load_dataset
-from offpcc.data.datasets.metadata import Notice, recorded_in, recorded_wrappers
+from offpcc.data.datasets.metadata import recorded_in, recorded_wrappers
+from offpcc.data.datasets.notices import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import name_of, observation_wrappers, shows_return_to_go
@@ -340,7 +341,7 @@ def read(
             )
     recorded = rows.observations
     if env is not None:
-        rows = rows.showing(_seen(rows, env, seed, wrappers, rewards_after, facts["name"], memory_limit))
+        rows = rows.with_observations(_seen(rows, env, seed, wrappers, rewards_after, facts["name"], memory_limit))
     for notice in facts["notices"]:
         if notice.kind == "unknown range":
             raise UserError(f"{called}: {notice.text}")

@@ -118,7 +118,7 @@ class BufferBase:
         return batch._replace(weights=self.tensor(weights.astype(np.float32)[:, None, None]))
 
     def _check_drawn(self) -> None:
-        """Raise if a `draw` of the user's returned a place without an item, whose batch would be of something else."""
+        """Raise if a user's `draw` returned a place that holds no item."""
         places = np.asarray(self.drawn)
         places = places if places.ndim == 1 else places[:, 0]
         if (is_empty := self.shares(places) == 0.0).any():
@@ -312,10 +312,10 @@ class BufferBase:
         self.recorded = recorded
         observations = channels_first(rows.observations, self.space_shape)
         if self.num_choices:
-            return rows.showing(observations, self.stored_actions(rows.actions))
+            return rows.with_observations(observations, self.stored_actions(rows.actions))
         if self.dtype == np.uint8:  # images are stored apart from the other columns, so a view is enough
             return replace(rows, observations=observations)
-        return rows.showing(observations)
+        return rows.with_observations(observations)
 
     def tensor(self, array: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Return `array` on the device, without waiting for the GPU. A tensor is on the device already."""

@@ -234,7 +234,7 @@ class Hindsight(BufferBase):
         return super().metadata() | {"unfinished_goals": unfinished, "goals": self.goal_randomness.state_dict()}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Go on from `metadata`."""
+        """Restore what `metadata` returned."""
         super().restore(metadata)
         self.goal_randomness.load_state_dict(metadata["goals"])
         self.is_terminated = [False] * self.num_envs  # else the episode would have been finished

@@ -59,7 +59,7 @@ class ImaginedBuffer(MixedBuffer):
         return [_marked(draw(part), part is self.imagined) for part in self.parts]
 
     def chunks(self) -> list[Chunk]:
-        """Return both parts in chunks: real ones have even keys, in `load`, too."""
+        """Return the chunks of both parts. Those of real transitions have even keys, here and in `load`."""
         parts = (self.real, self.imagined)
         return [chunk._replace(key=2 * chunk.key + n) for n, part in enumerate(parts) for chunk in part.chunks()]
 

@@ -100,7 +100,7 @@ class Prioritized(BufferBase):
         self.changed.clear()
         self.set_powers(np.arange(self.max_items), self.largest)
 
-    def settle(self) -> None:
+    def apply_changes(self) -> None:
         """Give items that changed since the last call the largest priority; places without an item get weight 0."""
         if self.changed:
             self.set_powers(np.fromiter(self.changed, np.int64), self.largest)
@@ -117,7 +117,7 @@ class Prioritized(BufferBase):
 
     def draw(self) -> Array:
         """Return the items (B,) of a batch, one from each of B equal parts of the total weight (appendix B.2.1)."""
-        self.settle()
+        self.apply_changes()
         numbers = np.arange(self.batch_size) + self.randomness.generator.random(self.batch_size)
         return self.tree.find(numbers / self.batch_size)
 
@@ -147,14 +147,14 @@ class Prioritized(BufferBase):
 
     def metadata(self) -> dict[str, Any]:
         """Return what a checkpoint holds beside the content, with all priorities."""
-        self.settle()
+        self.apply_changes()
         used = self.powers[: self.tree.leaves.reshape(-1).nonzero()[0].max(initial=-1) + 1]
         powers = torch.from_numpy(used.copy())
         own = {"max_items": self.max_items, "num_updates": self.num_updates, "largest": self.largest}
         return super().metadata() | own | {"powers": powers}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Go on from `metadata`."""
+        """Restore what `metadata` returned."""
         if metadata["max_items"] != self.max_items:
             raise UserError(
                 f"{type(self).__name__} has room for {self.max_items:,} items, but {metadata['max_items']:,} were "
@@ -257,7 +257,7 @@ class PrioritizedRecurrentReplayBuffer(Prioritized, RecurrentReplayBuffer):
         return own | {"sequences": torch.from_numpy(np.concatenate([np.zeros(0), *kept]))}
 
     def restore(self, metadata: Mapping[str, Any]) -> None:
-        """Go on from `metadata`; see `Prioritized`."""
+        """Restore what `metadata` returned; see `Prioritized`."""
         super().restore(metadata)
         rest = metadata["sequences"].numpy()
         needed = sum(len(self.sequences[place]) for place in range(len(metadata["powers"])))

@@ -217,7 +217,7 @@ class TransitionTable(Storage):
         """The size in bytes of all arrays; a frame that several observations share counts once."""
         return self.num_frame_bytes + sum(array.nbytes for array in self.arrays[1:])
 
-    def showing(self, observations: Array, actions: Array | None = None) -> TransitionTable:
+    def with_observations(self, observations: Array, actions: Array | None = None) -> TransitionTable:
         """Return the same transitions with other `observations` (R, *obs), and other `actions` (R, A') if given."""
         if observations is self.observations and actions is None:
             return self
@@ -262,7 +262,7 @@ class StoredEpisode(NamedTuple):
 
 
 def returns_to_go(rewards: Array, is_terminated: bool, discount: float) -> Array:
-    """Return the discounted sum of an episode's rewards (L,) from each step on, and of ones, (L, 2), float32.
+    """Return the discounted sums of an episode's rewards (L,), and of ones, from each step on: (L, 2), float32.
 
     If the episode did not terminate, as at a time limit or in a cut recording, its last reward goes on forever. So an
     episode that failed in a task with sparse rewards r has the return r / (1 - discount) at each step. With a discount

@@ -33,8 +33,6 @@ from offpcc.utils.spaces import MOST_CHOICES, DictShape, observed_shape
 from offpcc.utils.system import available_bytes
 from offpcc.utils.words import counted
 
-__all__ = ["Examination", "examine_dataset", "images_in_memory", "refused"]
-
 BYTES_PER_STEP, COPIES_OF_ACTIONS, COPIES_OF_ENDS = 64, 4, 3  # the most memory of intermediate results
 BATCH = 256  # default batch size; with fewer transitions, every batch contains some twice
 FEW_EPISODES = 5  # agents with memory draw whole episodes; fewer show too little variety

@@ -14,7 +14,8 @@ from offpcc.data.buffers.storage import convert_recorded
 from offpcc.data.datasets.columns import Array, Range
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.load import OGBENCH
-from offpcc.data.datasets.metadata import Notice, if_valid, recorded_in, recorded_wrappers
+from offpcc.data.datasets.metadata import if_valid, recorded_in, recorded_wrappers
+from offpcc.data.datasets.notices import Notice
 from offpcc.data.datasets.ogbench import TASK
 from offpcc.envs.recorded_observations import transform_observations
 from offpcc.envs.wrapper_chain import REWARD_WRAPPERS, describe_wrapper, levels, name_of, observation_wrappers

@@ -8,7 +8,7 @@ import numpy as np
 from offpcc.data.checks.summary_stats import Motion, Spread, is_binary
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.data.datasets.ogbench import GOES_ON
 from offpcc.envs.d4rl.catalog import max_episode_steps
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING, Finding

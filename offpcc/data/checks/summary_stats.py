@@ -51,7 +51,7 @@ class Spread(NamedTuple):
 def by_column(what: str, numbers: Array) -> list[Spread]:
     """Return the statistics of each column; of all columns together for images or too many columns."""
     if numbers.ndim > 2 or numbers.shape[1] > MOST_COLUMNS:
-        # Of a part of packed Dict observations, and of stacked frames, all would be copied.
+        # Packed Dict observations and stacked frames would be copied as a whole, so take a sample.
         if not isinstance(numbers, np.ndarray) or not numbers.flags.c_contiguous:
             numbers = numbers[:: math.ceil(math.prod(numbers.shape) / LARGEST_SAMPLE)]
         return [Spread.of(what, numbers)]

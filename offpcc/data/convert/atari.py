@@ -13,8 +13,7 @@ import numpy as np
 from PIL import Image
 
 from offpcc.data.convert.frame_writer import SIDE, STACK, FrameWriter, writing
-from offpcc.data.convert.packed_files import AGAIN, open_packed
-from offpcc.data.convert.tfrecord import get_feature, parse_example, records
+from offpcc.data.convert.tfrecord import AGAIN, get_feature, open_packed, parse_example, records
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.frame_stacks import SHUFFLED
 from offpcc.utils.errors import UserError, first_line

@@ -28,7 +28,7 @@ class FrameWriter:
     """Collects frames and steps, and writes full blocks of frames to an open file.
 
     Attributes:
-        num_cut: number of last episodes that the recording did not see to their end.
+        num_cut: number of last episodes that the end of the recording cut.
     """
 
     num_cut = 0

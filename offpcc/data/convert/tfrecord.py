@@ -1,4 +1,4 @@
-"""Reads TFRecord files of `tf.train.Example` without TensorFlow.
+"""Opens recordings that are compressed by GZIP or not, and reads TFRecord files of `tf.train.Example`.
 
 A record is its length (uint64), the masked CRC-32C of these 8 bytes, the content, and the masked CRC-32C of the
 content; numbers are little-endian. Both checksums are checked before the content is used.
@@ -6,23 +6,47 @@ content; numbers are little-endian. Both checksums are checked before the conten
 
 from __future__ import annotations
 
+import gzip
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from offpcc.data.convert.packed_files import AGAIN, open_packed
 from offpcc.data.datasets.columns import Array
 from offpcc.utils.errors import UserError, first_line
+
+GZIP, WEB_PAGE = b"\x1f\x8b", b"<"  # beginnings of files
+AGAIN = "remove it, and run the command again, which downloads it"
 
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed
 MASK = 0xA282EAD8
 ALL_ONES = 0xFFFFFFFF
 BATCH_BYTES = 2**22  # of records whose checksums are computed at a time
 LANE = 1024  # bytes of a part of a record; all parts of a batch are computed side by side
+
+
+@contextmanager
+def open_packed(path: Path, is_unpacked: Callable[[bytes], bool], what: str) -> Iterator[tuple[Any, Any]]:
+    """Open a recording, and yield the file as it is stored, and its content.
+
+    `is_unpacked` says of the first 12 bytes of a file if it holds a recording that is not compressed. `what` names the
+    kind of recording, for messages.
+    """
+    with path.open("rb") as raw:
+        start = raw.read(64)
+        raw.seek(0)
+        if is_unpacked(start[:12]):
+            yield raw, raw
+            return
+        if start and not start.startswith(GZIP):
+            found = "a web page" if start.lstrip().startswith(WEB_PAGE) else f"neither {what} nor compressed by gzip"
+            raise UserError(f"{path} is {found}; {AGAIN}")
+        with gzip.GzipFile(fileobj=raw) as file:
+            yield raw, file
 
 
 def records(path: Path) -> Iterator[tuple[bytes, int]]:

@@ -7,7 +7,7 @@ from operator import sub
 import numpy as np
 
 from offpcc.data.datasets.columns import TOLERANCE, Array, Range, blocks
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.envs.d4rl import catalog
 from offpcc.utils.errors import UserError
 from offpcc.utils.spaces import MOST_CHOICES

@@ -19,7 +19,7 @@ from offpcc.data.datasets.columns import (
     check_room,
     converted,
 )
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.utils.words import counted
 
 # Some recorders read the last next observation after the reset, so it is the first observation of the next episode.
@@ -78,7 +78,7 @@ def last_steps(
         )
         notices = [] if terminated.all() else [Notice("no next observations", text)]
         return LastSteps(stops, observations[stops - 1], terminated, notices)
-    final_observations, jumps = _read_last(next_observations, observations, ends, name, num_bytes)
+    final_observations, jumps = read_last(next_observations, observations, ends, name, num_bytes)
     ends[jumps] = True
     stops = np.flatnonzero(ends) + 1
     last = LastSteps(stops, final_observations, np.ones(len(stops), np.bool_), [])
@@ -93,11 +93,6 @@ def last_steps(
         )
         last.notices.append(Notice("jumps", text))
     return last
-
-
-def find_jumps(observations: Array, terminations: Array, column: Column, name: str, num_bytes: int) -> Array:
-    """Return the steps inside episodes whose next observation is not the following observation."""
-    return _read_last(column, observations, terminations, name, num_bytes)[1]
 
 
 def shows_ends(last: LastSteps, observations: Array, num_bytes: int) -> bool:
@@ -148,7 +143,7 @@ def without_resets(
     return LastSteps(last.stops, final_observations, is_transition, [*last.notices, Notice("resets", text)])
 
 
-def _read_last(column: Column, observations: Array, ends: Array, name: str, num_bytes: int) -> tuple[Array, Array]:
+def read_last(column: Column, observations: Array, ends: Array, name: str, num_bytes: int) -> tuple[Array, Array]:
     """Return the next observations at episode ends and jumps, and the steps of the jumps."""
     kept, jumps = [], []
     num_kept = 0

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from offpcc.data.datasets.columns import Array, Column
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
 

@@ -20,7 +20,7 @@ from offpcc.config.validation import is_whole_number
 from offpcc.core import PackedDict, entries_of
 from offpcc.data.buffers.storage import Storage, TransitionTable, bytes_per_row, convert_recorded, recorded_frames
 from offpcc.data.datasets.actions import action_warnings, checked_range, in_units
-from offpcc.data.datasets.boundaries import find_jumps, last_steps, rows_differ, shows_ends, time_limits
+from offpcc.data.datasets.boundaries import last_steps, read_last, shows_ends, time_limits
 from offpcc.data.datasets.columns import (
     REQUIRED,
     STATES,
@@ -43,6 +43,7 @@ from offpcc.data.datasets.columns import (
     with_our_names,
 )
 from offpcc.data.datasets.dict_columns import DictColumn, PackedRows, choice_notices, join_states
+from offpcc.data.datasets.episode_parts import EpisodeParts, read_episode_parts
 from offpcc.data.datasets.frame_stacks import (
     FRAME_STACK,
     SHUFFLED,
@@ -54,7 +55,6 @@ from offpcc.data.datasets.frame_stacks import (
 from offpcc.data.datasets.metadata import (
     ACTION_KEYS,
     STATE_KEY,
-    Notice,
     action_range,
     if_valid,
     infos_of_steps,
@@ -63,18 +63,22 @@ from offpcc.data.datasets.metadata import (
     recorded_wrappers,
     state_key,
 )
+from offpcc.data.datasets.notices import (
+    Notice,
+    notices_on_copies,
+    notices_on_images,
+    notices_on_limits,
+    notices_on_rounding,
+)
 from offpcc.data.recording.episode_log import Ending, Episode
 from offpcc.data.recording.hdf5_writer import NUM_ACTIONS, NUM_WHOLE, check_output, write_recording
 from offpcc.utils.errors import UserError
 from offpcc.utils.files import writing_to
 from offpcc.utils.paths import as_path
-from offpcc.utils.spaces import is_image, one_hot, packed_space
+from offpcc.utils.spaces import one_hot, packed_space
 from offpcc.utils.version import __version__
 
 FEW = 100  # rows that are looked at
-LEAST_OF_PIXELS = 100  # images with a number above this are pixels; symbols of a grid have smaller numbers
-MOST_OF_A_FLOAT_IMAGE = 2.0  # images of floats are from 0 to 1, or normalised
-SAY_HOW_IT_ENDED = "Add terminated: True if the task ended the episode, False if a time limit or anything else cut it"
 
 
 class DatasetInfo(NamedTuple):
@@ -399,7 +403,7 @@ class Dataset:
         is_sure = are_episodes or num_whole is not None
         num_bytes = 0 if space is None else space.num_vector_bytes
         if flags is None and limit and limit > 1 and following is not None:  # it counts from ends that jumps show, too
-            jumps = find_jumps(observations, terminations, following, name, num_bytes)
+            _, jumps = read_last(following, observations, terminations, name, num_bytes)
             truncations = time_limits(terminations, limit, jumps)
             is_end = terminations | truncations
         last = last_steps(observations, terminations, truncations, following, name, is_sure, num_bytes)
@@ -409,13 +413,13 @@ class Dataset:
         is_whole[num_whole:] &= num_whole is None
         is_joined = flags is None and (limit or following is None or not shows_ends(last, observations, num_bytes))
         notices = [
-            *(_notices_on_limits(limit) if is_joined else []),
+            *(notices_on_limits(limit) if is_joined else []),
             *([Notice("remark", unread)] if unread else []),
             *last.notices,
             *([] if space is None else choice_notices(space, integers, observations)),
-            *_notices_on_rounding(rounded),
-            *_notices_on_images(observations[:: max(num_steps // FEW, 1)], of_type, name),
-            *(_notices_on_copies(num_cut) if are_copies else []),
+            *notices_on_rounding(rounded),
+            *notices_on_images(observations[:: max(num_steps // FEW, 1)], of_type, name),
+            *(notices_on_copies(num_cut) if are_copies else []),
         ]
         if len(observations) == (~last.is_transition).sum():
             raise SpoiledData(
@@ -510,9 +514,9 @@ class Dataset:
             UserError: an array is missing, has the wrong shape or is not numeric.
         """
         space = packed_space(observation_space, name)
-        read: list[_Episode] = []
+        read: list[EpisodeParts] = []
         for number, episode in enumerate(episodes):
-            read.append(_read_episode(episode, f"{name}, episode {number}", space))
+            read.append(read_episode_parts(episode, f"{name}, episode {number}", space))
             space, integers = read[0].space, read[0].integers
         if not read:
             raise UserError(f"{name}: there are no episodes; give one or more")
@@ -827,160 +831,6 @@ class Dataset:
             storage.observations[last[part][kept[part]]] = self.final_observations[part][kept[part]]
         starts = np.concatenate([[0], stops[:-1]]) if len(stops) else stops
         return TransitionTable(**vars(storage), starts=starts, stops=stops)
-
-
-NO_LAST = "; append the one after the last action, or give next_observations, or use Dataset.from_arrays"
-
-
-class _Episode(NamedTuple):
-    observations: Array  # (L+1, *obs)
-    actions: Array  # (L, A), with the recorder's dtype and bounds
-    rewards: Array  # (L,)
-    terminated: bool
-    space: PackedDict | None
-    integers: list[str]  # see `DictColumn`
-
-
-def _notices_on_limits(limit: int | None) -> list[Notice]:
-    """Return the notice on data without truncations, whose episodes may be joined."""
-    text = "an episode that a time limit ended is joined to the next one, unless max_episode_steps is given"
-    if limit:
-        text = f"episodes are cut after {limit} steps, which is taken to be the time limit"
-    kind = "time limit" if limit else "no time limits"
-    return [Notice(kind, f"there are no truncations (timeouts): {text}")]
-
-
-def _notices_on_copies(number: int) -> list[Notice]:
-    """Return the notice on data in which all of this number of truncations are terminations."""
-    text = (
-        f"all {number:,} truncations are terminations, too: agents treat them as terminations, so no value is "
-        f"bootstrapped there; if time limits cut these episodes, set their terminations to False, as by "
-        f"dones & ~timeouts"
-    )
-    return [Notice("both ends", text)]
-
-
-def _notices_on_rounding(rounded: Sequence[tuple[int, int, int]]) -> list[Notice]:
-    """Return the notice on what `rounded_columns` found."""
-    if not rounded:
-        return []
-    told = ", ".join(f"number {index} ({number:,} and {left:,})" for index, number, left in rounded[:3])
-    text = (
-        f"observations become float32, and some numbers then have fewer different values: {told}; subtract a "
-        f"constant from them, such as the first time, or drop them"
-    )
-    return [Notice("rounded", text)]
-
-
-def _notices_on_images(few: Array, of_type: np.dtype[Any], name: str) -> list[Notice]:
-    """Return the notice on images of floats, of which `few` are a part; they were of another type in the recording.
-
-    Raises:
-        SpoiledData: they are pixels, but not of uint8.
-    """
-    if few.ndim != 4 or few.dtype.kind != "f":
-        return []
-    if is_image(few.shape[1:]) and _are_pixels(few):
-        raise SpoiledData(
-            f"{name}: observations are images of whole numbers up to {few.max():.0f}, but of type {of_type}, and "
-            f"networks divide only uint8 by 255; give them as uint8, as by observations.astype(np.uint8); or, if "
-            f"they are no pixels, flatten them"
-        )
-    if few.max(initial=0.0) <= MOST_OF_A_FLOAT_IMAGE:
-        return []
-    text = (
-        f"observations are images of {few.dtype} with values up to {few.max():.4g}, and networks read these as "
-        f"they are; give uint8, which networks divide by 255, or divide the values yourself"
-    )
-    return [Notice("remark", text)]
-
-
-def _are_pixels(images: Array) -> bool:
-    """Check whether images (N, C, H, W) hold whole numbers from 0 to 255."""
-    in_range = images.size > 0 and images.min() >= 0 and LEAST_OF_PIXELS < images.max() <= 255
-    return bool(in_range and (images == np.floor(images)).all())
-
-
-def _read_episode(episode: Mapping[str, Any] | Sequence[Any], where: str, space: PackedDict | None) -> _Episode:
-    if isinstance(episode, Mapping):
-        ends = [key for key in ("terminated", "terminations", "terminals") if key in episode]
-        if len(ends) > 1:
-            raise UserError(f"{where}: {' and '.join(ends)} are names for the same column; give one of them")
-        keys = ("observations", "actions", "rewards", ends[0] if ends else "terminated")
-        missing = [key for key in keys if key not in episode]
-        if missing:
-            found = f"{where}: {', '.join(missing)} missing; found: {', '.join(map(str, episode))}"
-            raise UserError(found if ends else f"{found}. {SAY_HOW_IT_ENDED}")
-        given = [episode[key] for key in keys]
-        if episode.get("next_observations") is not None:
-            given[0] = _with_last(given[0], episode["next_observations"], where)
-    else:
-        given = list(episode) if isinstance(episode, Iterable) else []
-        if len(given) != 4:
-            raise UserError(
-                f"{where}: {len(given)} parts; an episode is (observations, actions, rewards, terminated), or a "
-                f"mapping of these names. {SAY_HOW_IT_ENDED}"
-            )
-    integers: list[str] = []
-    if isinstance(given[0], Mapping):
-        parts = {part: as_column(array, f"{where}: observations/{part}") for part, array in entries_of(given[0])}
-        packed = DictColumn(parts, space, f"{where}: observations")
-        space, integers, given[0] = packed.space, packed.integers, packed[: packed.shape[0]]
-    elif space is not None:
-        raise UserError(f"{where}: observations are one array, but the observation space is a Dict; give a mapping")
-    columns = {key: as_column(value, f"{where}: {key}") for key, value in zip(REQUIRED, given, strict=True)}
-    length = len(columns["actions"]) if columns["actions"].ndim else 0
-    count = len(columns["observations"]) if columns["observations"].ndim else 0
-    if length == 0 or count != length + 1:
-        raise UserError(
-            f"{where}: {count} observations and {length} actions; an episode has one observation more than actions, "
-            f"and one action at least{NO_LAST if count == length else ''}"
-        )
-    terminated = columns["terminations"]
-    if terminated.ndim == 0:
-        terminated = np.append(np.zeros(length - 1, terminated.dtype), terminated)
-    check_shapes({**columns, "observations": columns["observations"][:-1], "terminations": terminated}, where)
-    flags = read_flags(terminated, f"{where}: terminations")
-    if flags[:-1].any():
-        raise UserError(
-            f"{where}: terminated is True at step {int(flags.argmax())} of {length}; only the last step may "
-            f"terminate; end the episode there: leave out the rows after it"
-        )
-    observations = columns["observations"]
-    return _Episode(
-        read_numbers(observations, f"{where}: observations", is_observed=True) if space is None else observations,
-        columns["actions"],
-        read_numbers(columns["rewards"], f"{where}: rewards").reshape(length),
-        bool(flags[-1]),
-        space,
-        integers,
-    )
-
-
-def _with_last(observations: Any, following: Any, where: str) -> Any:
-    """Return observations (L+1, *obs) from those before and after each step, (L, *obs); or L+1 of them, unchanged."""
-    if isinstance(observations, Mapping) and isinstance(following, Mapping):
-        return {
-            key: _with_last(part, following[key], f"{where}: {key}") if key in following else part
-            for key, part in observations.items()
-        }
-    before, after = (
-        np.asarray(as_column(rows, f"{where}: {name}observations"))
-        for name, rows in (("", observations), ("next_", following))
-    )
-    fits = before.ndim > 0 and before.shape[1:] == after.shape[1:] and len(before) in (len(after), len(after) + 1)
-    if not (fits and after.ndim and {before.dtype.kind, after.dtype.kind} <= {*"biuf"}):
-        raise UserError(
-            f"{where}: observations of shape {before.shape} ({before.dtype}), but next_observations of shape "
-            f"{after.shape} ({after.dtype}); give as many numbers, or leave next_observations out"
-        )
-    if (differs := rows_differ(after[: len(before) - 1], before[1:])).any():
-        step = int(differs.argmax())
-        raise UserError(
-            f"{where}: next_observations of step {step} are not the observations of step {step + 1}; give the steps of "
-            f"one episode in their order, or all steps to Dataset.from_arrays"
-        )
-    return observations if len(before) > len(after) else np.concatenate([before, after[-1:]])
 
 
 def concat_datasets(one: Dataset, other: Dataset) -> Dataset:

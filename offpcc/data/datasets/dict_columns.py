@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from offpcc.core import PackedDict, is_image
 from offpcc.data.datasets.columns import Array, Column, SpoiledData, blocks, check_finite, converted
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.utils.spaces import MOST_CHOICES, OBSERVATION, STATE, may_be_meant_as_image
 
 

@@ -105,13 +105,7 @@ class DownloadError(Exception):
     """Raised when a download fails."""
 
 
-def download(
-    url: str,
-    target: Path,
-    *,
-    known: Known | None = None,
-    progress: Progress | None = None,
-) -> None:
+def download(url: str, target: Path, *, known: Known | None = None, progress: Progress | None = None) -> None:
     """Download a file into a folder, which is made when the server responds. On failure, no part of it is kept.
 
     The file is checked against `known`, and by its format. `progress` is called repeatedly.
@@ -158,7 +152,7 @@ TRIES = 3  # connections in a row that bring nothing
 
 
 def download_resumed(url: str, target: Path, progress: Progress) -> None:
-    """Download a large file. What came is kept in a file ``NAME.part``, at which a later call goes on.
+    """Download a large file. Received bytes are kept in a file ``NAME.part``, from which a later call continues.
 
     Raises:
         DownloadError: the server does not have the file, or the connection broke off again and again.

@@ -24,8 +24,7 @@ import h5py
 import numpy as np
 from gymnasium import spaces
 
-from offpcc.data.convert.packed_files import GZIP, WEB_PAGE
-from offpcc.data.convert.tfrecord import is_tfrecord
+from offpcc.data.convert.tfrecord import GZIP, WEB_PAGE, is_tfrecord
 from offpcc.data.datasets.columns import OTHER_NAMES, REQUIRED, STATES, Array, Column, Range
 from offpcc.data.datasets.d3rlpy import EpisodeArrays, add_truncations, holds_episodes, version_notices
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
@@ -109,8 +108,16 @@ def read_dataset_file(
             LazyMetadata(file.names_below(group), partial(read_value, path, group), f"{path}: {group}")
             for group in ("infos", "metadata")
         )
-        own = name or path.stem, str(path), max_episode_steps, action_range, infos, metadata, given or str(path)
-        info = DatasetInfo(*own, memory_limit=memory_limit)
+        info = DatasetInfo(
+            name=name or path.stem,
+            source=str(path),
+            max_episode_steps=max_episode_steps,
+            action_range=action_range,
+            infos=infos,
+            metadata=metadata,
+            given=given or str(path),
+            memory_limit=memory_limit,
+        )
         if frames is not None:
             return Dataset.from_frames(columns, frames, info, printable(found))
         data = Dataset.from_columns(columns, info, printable(found))
@@ -199,13 +206,18 @@ def printable(names: Iterable[str | bytes]) -> list[str]:
     return [*shown, "..."] if len(shown) == SHOWN_NAMES else shown
 
 
-def check_declared(declared: int, shape: tuple[int, ...], what: str, path: Path) -> None:
-    """Raise if a file is too small for the size that it declares. Call this before allocating memory."""
+def check_declared(item: Any, what: str, path: Path) -> int:
+    """Return the bytes of an HDF5 dataset; raise if the file is too small for them. Call this before allocating memory.
+
+    Other errors are those of `declared_bytes`.
+    """
+    declared = declared_bytes(item)
     if declared > SUSPICIOUS_BYTES and declared > SUSPICIOUS_FACTOR * (size := path.stat().st_size):
         raise UserError(
-            f"{path}: {what} of shape {shape} would be {declared:,} bytes, but the file has {size:,}; it is damaged or "
-            f"was never filled; fetch or write it again"
+            f"{path}: {what} of shape {item.shape} would be {declared:,} bytes, but the file has {size:,}; it is "
+            f"damaged or was never filled; fetch or write it again"
         )
+    return declared
 
 
 def check_fits(declared: int, what: str, remedy: str = "leave it out") -> None:
@@ -250,12 +262,11 @@ class HDF5Arrays:
             kind = "a single value" if isinstance(item, h5py.Dataset) else "a group of several"
             raise UserError(f"{self.path}: {key} is {kind}, not an array of all steps; write it as one array")
         try:
-            declared = declared_bytes(item)
+            check_declared(item, key, self.path)
         except (TypeError, ValueError) as error:
             raise UserError(
                 f"{self.path}: {key} is of a type that arrays cannot hold ({error}); write it as numbers"
             ) from None
-        check_declared(declared, item.shape, key, self.path)
         column: Column = item
         return column
 
@@ -272,8 +283,7 @@ class HDF5Arrays:
             raise UserError(
                 f"{self.path}: {what} holds texts or lists of any length, which are not read; write it as numbers"
             )
-        check_declared(declared_bytes(item), item.shape, what, self.path)
-        check_fits(declared_bytes(item), f"{self.path}: {what}")
+        check_fits(check_declared(item, what, self.path), f"{self.path}: {what}")
         value = self.file.attrs[name] if is_attribute else item[()]
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 

@@ -13,8 +13,8 @@ from offpcc.data.datasets.columns import Array, Range, check_shapes, with_our_na
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.download import A_NAME, D4RL_KEYS, KNOWN, Progress, find_dataset_file, obtain
 from offpcc.data.datasets.files import printable, read_dataset_file, read_everything
-from offpcc.data.datasets.metadata import Notice
 from offpcc.data.datasets.minari import FILE, read_minari
+from offpcc.data.datasets.notices import Notice
 from offpcc.data.datasets.ogbench import read_ogbench
 from offpcc.envs.d4rl import catalog
 from offpcc.envs.d4rl import make as d4rl_environments

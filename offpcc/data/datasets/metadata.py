@@ -1,4 +1,4 @@
-"""Metadata of datasets, read on demand, and notices about datasets.
+"""Metadata of datasets, read on demand.
 
 The functions take the metadata and the name of the data, for messages. They raise a `UserError` for an entry that
 cannot be read or is invalid.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -160,21 +160,3 @@ def _fault(
 ) -> UserError:
     where = metadata.source if isinstance(metadata, LazyMetadata) else f"{name}: metadata"
     return UserError(f"{where}/{key} {fault}; {remedy}")
-
-
-# Counted in the whole dataset, when it is read.
-COUNTING = ("jumps", "no next observations", "resets")
-OF_WHOLE = " (counted in the whole dataset, of which this is a part)"
-
-
-class Notice(NamedTuple):
-    """One remarkable property of a dataset."""
-
-    kind: str
-    text: str
-
-    def in_part(self) -> Notice:
-        """Return the notice for a part of the dataset: a count is marked as that of the whole dataset."""
-        if self.kind not in COUNTING or self.text.endswith(OF_WHOLE):
-            return self
-        return self._replace(text=self.text + OF_WHOLE)

@@ -14,8 +14,9 @@ from gymnasium import spaces
 from offpcc.core import entries_of
 from offpcc.data.datasets.columns import Array
 from offpcc.data.datasets.dataset import Dataset
-from offpcc.data.datasets.files import DAMAGE, check_declared, declared_bytes, names_in, own_item
-from offpcc.data.datasets.metadata import Notice, num_whole_episodes
+from offpcc.data.datasets.files import DAMAGE, check_declared, names_in, own_item
+from offpcc.data.datasets.metadata import num_whole_episodes
+from offpcc.data.datasets.notices import Notice
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError
 from offpcc.utils.paths import shown
@@ -97,7 +98,7 @@ def read_minari(name: str) -> Dataset:
     try:
         _check_file(Path(recorded.storage.data_path) / FILE)
         dataset = Dataset.from_episodes(
-            _that_fit(episodes, label),
+            _within_memory(episodes, label),
             action_range=bounds_of(action_space) if bounded else None,
             is_discrete=is_discrete,
             observation_space=observation_space if packs else None,
@@ -118,16 +119,15 @@ def read_minari(name: str) -> Dataset:
 
 
 def _check_file(path: Path) -> None:
-    """Raise if the HDF5 file refers to other files or declares too large sizes; `_that_fit` limits other formats."""
+    """Raise if the HDF5 file refers to other files or declares too large sizes; `_within_memory` checks the others."""
     if not path.is_file():
         return
     with h5py.File(path, "r") as file:
         for name in names_in(file):
-            item = own_item(file, name, path)
-            check_declared(declared_bytes(item), item.shape or (), name, path)
+            check_declared(own_item(file, name, path), name, path)
 
 
-def _that_fit(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
+def _within_memory(episodes: Iterable[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
     """Yield the episodes; raise once they need more memory than is free."""
     available, taken = available_bytes(), 0
     for number, episode in enumerate(episodes):

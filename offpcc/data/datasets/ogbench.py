@@ -13,7 +13,7 @@ from offpcc.data.datasets.columns import as_column
 from offpcc.data.datasets.dataset import Dataset, DatasetInfo
 from offpcc.data.datasets.download import folders
 from offpcc.data.datasets.files import DAMAGE
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.envs.rendering import choose_opengl
 from offpcc.envs.wrappers import bounds_of
 from offpcc.utils.errors import UserError, first_line

@@ -158,7 +158,7 @@ class EpisodeLog:
         self.path, self.layout, self.settings = path, layout, dict(settings)
         self.places: list[Place] = []
         self._saved: list[tuple[int, dict[str, Any]]] = []  # settings in the file, with the byte after their record
-        self._is_settled = True  # False while episodes that were dropped may be in the file
+        self._is_up_to_date = True  # False while episodes that were dropped may be in the file
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+b", buffering=0)  # closing it, or the process's end, frees the lock
         try:
@@ -166,7 +166,7 @@ class EpisodeLog:
             if path.stat().st_size:
                 self._scan()
                 self.settings = dict(self._saved[-1][1])
-                self._is_settled = False
+                self._is_up_to_date = False
             else:
                 self._write_settings()
         except BlockingIOError:
@@ -233,31 +233,31 @@ class EpisodeLog:
             raise
         return start, start + len(data)
 
-    def _settle(self) -> None:
+    def _write_changes(self) -> None:
         """Remove dropped episodes from the file, and save changed settings."""
-        if self._is_settled:
+        if self._is_up_to_date:
             return
         stop = self.places[-1].stop if self.places else self._saved[0][0]
         self._file.truncate(stop)
         self._saved = [saved for saved in self._saved if saved[0] <= stop]
         if self._saved[-1][1] != self.settings:
             self._write_settings()
-        self._is_settled = True
+        self._is_up_to_date = True
 
     def append(self, episode: Episode) -> None:
         """Append an episode, which then only a failure of the machine can lose; OSError removes its partial record."""
-        self._settle()
+        self._write_changes()
         self.places.append(Place(*self._write(self.layout.pack(episode)), len(episode.rewards), episode.ending))
 
     def sync(self) -> None:
         """Wait until all appended episodes are on the disk itself (fsync)."""
-        self._settle()
+        self._write_changes()
         os.fsync(self._file.fileno())
 
     def keep(self, number: int) -> None:
         """Drop all episodes except the first `number`. The next write removes them from the file."""
         del self.places[number:]
-        self._is_settled = False
+        self._is_up_to_date = False
 
     def __iter__(self) -> Iterator[Episode]:
         """Yield all episodes, one at a time."""

@@ -49,7 +49,7 @@ def write_minari(name: str, file: Path, env: gymnasium.Env[Any, Any], reset_seed
     from minari.namespace import create_namespace, list_local_namespaces
 
     target = minari_folder(name)
-    unfinished = Path(str(target).removesuffix(name)) / f".unfinished-{name.replace('/', '-')}"
+    unfinished = datasets_folder() / f".unfinished-{name.replace('/', '-')}"
     root = os.environ.get(ROOT)
     try:
         shutil.rmtree(unfinished, ignore_errors=True)  # leftovers of a killed process

@@ -360,7 +360,7 @@ def with_next_actions(rows: TransitionTable, of_policy: Array) -> TransitionTabl
     following = np.zeros_like(of_policy)
     following[:-1] = of_policy[1:]
     following[~rows.is_start] = 0.0  # the row of an episode's last observation
-    return rows.showing(rows.observations, np.concatenate([rows.actions, following], 1))
+    return rows.with_observations(rows.observations, np.concatenate([rows.actions, following], 1))
 
 
 # True returns -----------------------------------------------------------------------------------------------------

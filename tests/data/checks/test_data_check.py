@@ -19,7 +19,7 @@ from offpcc.data.checks.summary_stats import Motion, Spread
 from offpcc.data.datasets.columns import SpoiledData
 from offpcc.data.datasets.dataset import Dataset
 from offpcc.data.datasets.load import load_dataset
-from offpcc.data.datasets.metadata import Notice
+from offpcc.data.datasets.notices import Notice
 from offpcc.utils.errors import UserError
 from offpcc.utils.findings import FAULT, NOTE, OK, WARNING
 
