@@ -436,7 +436,7 @@ def test_weights_and_biases_gets_what_runs_are_sorted_by(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "tracking_wanted", lambda track: True)
     monkeypatch.setattr(module, "WandbLogger", lambda *given, config, **names: sent.append(config) or Logger())
     bindings = "ReplayBuffer.batch_size=7", "ActorCritic.hidden_dims=(8, 8)"
-    fit(spec(*bindings, algo="sac"), tmp_path / "1", announce=silent)
+    quiet_fit(spec(*bindings, algo="sac"), tmp_path / "1")
     [config] = sent
     assert (config["env"], config["algo"], config["seed"]) == ("pendulum-p-v0", "sac", 1)
     assert config["ReplayBuffer.batch_size"] == 7 and config["ActorCritic.hidden_dims"] == "(8, 8)"
