@@ -300,7 +300,7 @@ for name in {names}:
 
 
 def test_without_ale_py_the_message_names_it(monkeypatch):
-    monkeypatch.setattr("offpcc.envs.make.is_installed", lambda package: False)
+    monkeypatch.setattr("offpcc.envs.unsuitable.is_installed", lambda package: False)
     monkeypatch.setattr("offpcc.envs.tasks.atari.is_installed", lambda package: False)
     monkeypatch.setattr(gymnasium, "registry", {})
     with pytest.raises(UnsuitableEnvironment, match=r"needs the package ale-py.*pip install ale-py"):

@@ -191,7 +191,7 @@ def test_the_check_finds_no_fault(launch, name):
 @pytest.mark.parametrize(("name", "package"), [("MiniGrid-MemoryS7-v0", "minigrid"), ("MinAtar/Asterix-v1", "minatar")])
 def test_a_missing_package_is_named(monkeypatch, name, package):
     monkeypatch.setattr("offpcc.envs.registration.is_installed", lambda _: False)
-    monkeypatch.setattr("offpcc.envs.make.is_installed", lambda _: False)
+    monkeypatch.setattr("offpcc.envs.unsuitable.is_installed", lambda _: False)
     monkeypatch.setattr(gymnasium, "registry", {})
     with pytest.raises(UnsuitableEnvironment, match=f"pip install {package}"):
         make(name)
