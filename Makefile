@@ -13,10 +13,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow test-ci storm soak soak-long lint format check evidence evidence-offline \
-  evidence-online evidence-paper evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 evidence-memories \
-  evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid evidence-pong \
-  evidence-pong-expert gallery docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints bench-memories \
-  bench-large quantile-critics clean
+  evidence-online evidence-paper evidence-million evidence-velocities evidence-peers evidence-d3rlpy evidence-sb3 \
+  evidence-memories evidence-evaluation evidence-heads evidence-critics evidence-models evidence-discrete evidence-grid \
+  evidence-pong evidence-pong-expert gallery docs links bench bench-growth bench-solve bench-bf16 bench-checkpoints \
+  bench-memories bench-large quantile-critics clean
 
 help:
 	@echo "make train      install, then train the quickstart on the CPU and show the result"
@@ -28,6 +28,7 @@ help:
 	@echo "make check      formatting, lint, types and the fast tests"
 	@echo "make evidence   train again what results/README.md reports, hours"
 	@echo "make evidence-paper   the paper's twelve tasks, and its own settings on two of them, hours"
+	@echo "make evidence-million   TD3 and SAC on three of MuJoCo's bodies, 2 to 4 hours for each of six runs"
 	@echo "make evidence-velocities   PyBullet's tasks with hidden velocities or positions, a day"
 	@echo "make evidence-offline   the same of learning from recorded data, hours"
 	@echo "make evidence-online   the same of going on in the environment after recorded data, hours"
@@ -135,6 +136,15 @@ $(PAPER): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config paper/$(word 3,$(subst +, ,$@)).gin --run_id 1 \
 	  --gin "ActorCritic.precision = 'bfloat16'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
 	  --threads 2 --results results/evidence/paper --no_video --resume
+
+# A million steps of MuJoCo's bodies, one seed each.
+MILLION := $(foreach algo,td3 sac,$(foreach env,HalfCheetah Hopper Walker2d,million+$(env)-v5+$(algo)))
+
+evidence-million: $(MILLION)
+
+$(MILLION): $(VENV)/installed
+	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo $(word 3,$(subst +, ,$@)) --config envs/locomotion.gin \
+	  --run_id 1 --threads 1 --results results/evidence/million --no_video --resume
 
 # PyBullet's tasks with hidden velocities or positions, one setting for all, two seeds each: task and epochs of 5,000 steps.
 VELOCITIES := $(addsuffix +60,$(addprefix velocities+,halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0))

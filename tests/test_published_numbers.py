@@ -145,6 +145,16 @@ def test_hidden_velocities_without_memory():
         assert (steps, hours) == (f"{int(rows[-1]['step']):,}", f"{float(rows[-1]['time/hours']):.1f}"), task
 
 
+def test_a_million_steps():
+    header = ("environment", "algorithm", "steps", "last test", "last five tests", "hours")
+    for env, algo, steps, *numbers, hours, _, _ in rows_of(*header, "TD3's authors, same steps", "last five of theirs"):
+        (rows,) = progress(f"published_million/{env}/{algo.strip('`')}")
+        rows = [row for row in rows if int(row["step"]) <= int(written(steps))]
+        tests = [float(row["test/return"]) for row in rows]
+        assert numbers == [f"{value:,.0f}" for value in (tests[-1], np.mean(tests[-5:]))], (env, algo, steps)
+        assert (steps, hours) == (f"{int(rows[-1]['step']):,}", f"{float(rows[-1]['time/hours']):.1f}"), (env, algo)
+
+
 def test_heads():
     header = ("heads", "config", "return after 15,000 steps", "steps to -200, each seed", "mean of all 15 tests")
     for heads, _, last, steps, whole in rows_of(*header):
