@@ -72,10 +72,13 @@ def test_the_callers_arrays_may_change_afterwards(buffer_class):
         array[:] = 77.0
     buffer.push(next_was, np.zeros(2), 2.0, np.full(2, 2.0), True, False)
     batch = buffer.sample()
-    assert {*batch.observations.flatten().tolist()} == {0.0, 1.0, 2.0} and {*batch.actions.flatten().tolist()} == {
-        0.0,
-        1.0,
-    }
+    observations, actions = batch.observations[..., 0].tolist(), batch.actions[..., 0].tolist()
+    if buffer_class is ReplayBuffer:
+        steps = {(before, after, action) for (before, after), (action,) in zip(observations, actions, strict=True)}
+        assert steps == {(0, 1, 1), (1, 2, 0)}
+    else:
+        assert (observations[0], actions[0]) == ([0, 1, 2], [1, 0])
+    assert batch.observations[..., 1].tolist() == observations and batch.actions[..., 1].tolist() == actions
     assert buffer.num_transitions == 2 and len(buffer) == (2 if buffer_class is ReplayBuffer else 1)
     assert buffer_class is RecurrentReplayBuffer or buffer.size == 3, "the second step continues the episode"
 
