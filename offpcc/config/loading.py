@@ -270,8 +270,18 @@ def operative() -> str:
 
 def values(text: str) -> dict[str, str]:
     """Return the bindings of a config by name, as gin writes them; they may refer to unknown names."""
-    found = _bindings_in(text, Path("config.gin"))
-    return {find_bound_name(statement): repr(_with_known_names(statement.value)) for statement, _ in found}
+    return {name: repr(value) for name, value in _values_in(text)}
+
+
+def typed_values(text: str) -> dict[str, int | float | str]:
+    """Return the bindings of a config by name: numbers and strings as they are, and other values as gin writes them."""
+    found = _values_in(text)
+    return {name: value if isinstance(value, int | float | str) else repr(value) for name, value in found}
+
+
+def _values_in(text: str) -> Iterator[tuple[str, Any]]:
+    for statement, _ in _bindings_in(text, Path("config.gin")):
+        yield find_bound_name(statement), _with_known_names(statement.value)
 
 
 class _Name(str):

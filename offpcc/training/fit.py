@@ -5,7 +5,6 @@ The command line calls it, and users can call it from Python.
 
 from __future__ import annotations
 
-import ast
 import functools
 import os
 import re
@@ -22,7 +21,7 @@ from offpcc.algorithms.nonfinite import NonFiniteError
 from offpcc.config import loading
 from offpcc.config.bindings import COMMAND_LINE, check_unused_bindings, explains_calls
 from offpcc.config.gin_files import read_config_text
-from offpcc.config.loading import check_writable, plain_values, results_folder, values, write_plainly
+from offpcc.config.loading import check_writable, plain_values, results_folder, typed_values, write_plainly
 from offpcc.config.validation import Flag, format_value
 from offpcc.data import Dataset, offline
 from offpcc.data.recording.episode_log import log_path
@@ -617,22 +616,13 @@ def open_loggers(
                 run_id=spec.seed,
                 wandb_id=details["wandb_id"],
                 config={name: details[name] for name in TRACKED if details.get(name) is not None}
-                | {name: _number_or_text(value) for name, value in values(experiment.config).items()},
+                | typed_values(experiment.config),
                 goes_online="env_step" in columns,
                 model_errors=() if model is None or loop.step else model.model.facts.get("holdout_errors", ()),
                 announce=console.print,
             )
             logs.append(tracked)
     return Loggers(logs)
-
-
-def _number_or_text(value: str) -> int | float | str:
-    """Return the value of a binding for Weights & Biases, which orders and draws numbers, but no texts of numbers."""
-    try:
-        known = ast.literal_eval(value)
-    except (ValueError, SyntaxError):  # such as a class
-        return value
-    return known if isinstance(known, int | float | str) else value
 
 
 def picture(spec: RunSpec, folder: RunFolder, experiment: Experiment, logger: Logger, announce: Announce) -> None:
