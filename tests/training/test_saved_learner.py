@@ -258,6 +258,21 @@ def test_what_is_missing_or_does_not_fit_is_named(tmp_path, swings):
         offpcc.load(file, dataset=offpcc.collect("pendulum-v0", None, steps=210, seed=1))
 
 
+def test_recorded_data_are_told_by_their_content_and_not_by_their_name(tmp_path):
+    """A learner of arrays goes on from the file in which another process finds them."""
+    numbers = np.random.default_rng(0)
+    episodes = [(numbers.normal(size=(26, 2)), numbers.uniform(-2, 2, (25, 1)), np.zeros(25), False) for _ in range(4)]
+    data, file = offpcc.Dataset.from_episodes(episodes, action_range=(-2.0, 2.0)), tmp_path / "learner.pt"
+    data.save(tmp_path / "log (2).hdf5")
+    learner = train(offpcc.RIQL(dataset=data, **MEMORY), 1, num_steps_per_epoch=5)
+    learner.save(file)
+    again = offpcc.load(file, dataset=tmp_path / "log (2).hdf5")
+    assert_same(state(train(again, 2))["algorithm"], state(train(learner, 2))["algorithm"])
+    episodes[0][2][7] += 1.0  # a reward
+    with pytest.raises(UserError, match=r"the saved buffer held data \(.*, but this one holds data \("):
+        offpcc.load(file, dataset=offpcc.Dataset.from_episodes(episodes, action_range=(-2.0, 2.0)))
+
+
 def test_a_file_of_another_kind_is_named_with_what_reads_it(tmp_path):
     learner, file = offpcc.SAC(ENV, **SMALL), tmp_path / "file.pt"
     offpcc.Agent(learner.algorithm).save(file)

@@ -360,7 +360,7 @@ class BufferBase:
         Raises:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
-        if (saved := metadata["recorded"]) != self.recorded:
+        if _content(saved := metadata["recorded"]) != _content(self.recorded):
             way = "continue with the data of that run" if saved else "leave the dataset out"
             raise UserError(
                 f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
@@ -404,3 +404,8 @@ class BufferBase:
                 array[...] = saved.numpy().reshape(array.shape)
 
         self.load(state, sum(saved.nbytes for saved_chunk in state["chunks"] for saved in saved_chunk), fill)
+
+
+def _content(recorded: str) -> str:
+    """Return the identity of recorded data without its name: a dataset keeps its content if its file is renamed."""
+    return recorded.rpartition(" (")[2]
