@@ -470,6 +470,10 @@ def check_writable(bindings: Mapping[str, Any]) -> None:
                 advice = f"add {bound} to your call of offpcc.configure, and give {cls} itself"
             elif isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
                 advice = f"give its name, {np.dtype(value).name!r}"
+            elif inspect.isfunction(one) and binding == "build.callbacks":
+                advice = "give it by callbacks= of train or of offpcc.fit, or decorate it with offpcc.configurable"
+            elif inspect.isfunction(one):
+                advice = "decorate the function with offpcc.configurable; a lambda cannot be decorated"
             elif known is not None and of_list:
                 advice = f"give the class {type(one).__name__} itself, and bind its arguments by offpcc.configure"
             elif known is not None:

@@ -460,6 +460,8 @@ def test_classes_of_python_are_bindings_of_the_run(tmp_path):
             quiet_fit(spec(algo="sac", **given), tmp_path / "other")
     with pytest.raises(UserError, match=r"build.callbacks holds .*; give the class Watching itself"):
         quiet_fit(spec(algo="sac", callbacks=[Watching()]), tmp_path / "other")
+    with pytest.raises(UserError, match=r"build.callbacks holds .*lambda.*; give it by callbacks= of train or of"):
+        quiet_fit(spec(algo="sac", callbacks=[lambda run: None]), tmp_path / "other")
     assert isinstance(offpcc.build("pendulum-p-v0", "sac", buffer_class=PlainBuffer).buffer, PlainBuffer)
 
 
