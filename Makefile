@@ -120,11 +120,14 @@ $(EVIDENCE) $(HOURS): $(VENV)/installed
 	  --threads 1 --results results/evidence --no_video --resume
 
 # The paper's twelve tasks (Yang & Nguyen 2021): those that no other table has, in budgets for one core, and its own
-# settings on two tasks, until three tests in a row have at least the return: environment, algorithm, config.
+# settings on two tasks, until three tests in a row have at least the return: environment, algorithm, config, precision.
 TWELVE := $(addprefix twelve+,dmc-cartpole-balance-v0+sac+dmc_cartpole dmc-cartpole-balance-va-v0+rsac+dmc_cartpole \
   dmc-cartpole-swingup-v0+sac+dmc_swingup dmc-cartpole-swingup-p-v0+rsac+dmc_swingup \
-  dmc-cartpole-swingup-va-v0+rsac+dmc_swingup reacher-pomdp-v0+rsac+reacher)
-PAPER := paper+pendulum-p-v0+pendulum_p+-200 paper+dmc-cartpole-balance-p-v0+cartpole_balance_p+950
+  dmc-cartpole-swingup-va-v0+rsac+dmc_swingup reacher-pomdp-v0+rsac+reacher \
+  dmc-cartpole-balance-va-v0+sac+dmc_cartpole dmc-cartpole-swingup-p-v0+sac+dmc_swingup \
+  dmc-cartpole-swingup-va-v0+sac+dmc_swingup reacher-pomdp-v0+sac+reacher reacher-mdp-v0+sac+reacher \
+  water-maze-simple-pomdp-v0+sac+water_maze water-maze-simple-mdp-v0+sac+water_maze)
+PAPER := paper+pendulum-p-v0+pendulum_p+-200+bfloat16 paper+dmc-cartpole-balance-p-v0+cartpole_balance_p+950+float32
 
 evidence-paper: $(TWELVE) $(PAPER)
 
@@ -134,7 +137,7 @@ $(TWELVE): $(VENV)/installed
 
 $(PAPER): $(VENV)/installed
 	$(RUN) offpcc/launch.py --env $(word 2,$(subst +, ,$@)) --algo rsac --config paper/$(word 3,$(subst +, ,$@)).gin --run_id 1 \
-	  --gin "ActorCritic.precision = 'bfloat16'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
+	  --gin "ActorCritic.precision = '$(word 5,$(subst +, ,$@))'" "train.stop_return = $(word 4,$(subst +, ,$@))" "train.stop_tests = 3" \
 	  --threads 2 --results results/evidence/paper --no_video --resume
 
 # A million steps of MuJoCo's bodies, one seed each.
@@ -149,7 +152,7 @@ $(MILLION): $(VENV)/installed
 # PyBullet's tasks with hidden velocities or positions, one setting for all, two seeds each: task and epochs of 5,000 steps.
 VELOCITIES := $(addsuffix +60,$(addprefix velocities+,halfcheetah-bullet-p-v0 walker2d-bullet-p-v0 walker2d-bullet-v-v0))
 VELOCITIES += $(addsuffix +100,$(addprefix velocities+,hopper-bullet-p-v0 hopper-bullet-v-v0))
-VELOCITIES_SAC := velocities-without-memory+hopper-bullet-p-v0
+VELOCITIES_SAC := $(addprefix velocities-without-memory+,hopper-bullet-p-v0 hopper-bullet-v-v0)
 
 evidence-velocities: $(VELOCITIES) $(VELOCITIES_SAC)
 

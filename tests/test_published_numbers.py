@@ -97,16 +97,24 @@ def test_online():
 
 
 def test_the_twelve_tasks():
-    rows = rows_of("task", "algorithm", "config", "steps", "last test", "best test", "with all numbers")
-    assert len(rows) == 12
-    for task, algo, _, _, last, best, _ in rows:
-        name = f"{task}/{algo.strip('`')}"
+    def runs(task, algo):
+        name = f"{task}/{algo}"
         folders = [folder for folder in ("published_paper", "published") if (RESULTS / folder / name).is_dir()]
-        if not folders:  # of the memories' table
-            continue
-        found, digits = returns(f"{folders[0]}/{name}"), 2 if "bumps" in task else 1
-        assert last == spread([run[-1] for run in found], digits), task
-        assert best == (f"{max(found[0]):.{digits}f}" if len(found) == 1 else ""), task
+        return returns(f"{folders[0]}/{name}") if folders else []
+
+    columns = ("task", "algorithm", "config", "steps", "last test", "best test", "without memory", "with all numbers")
+    rows = rows_of(*columns)
+    assert len(rows) == 12
+    for task, algo, _, _, last, best, without, whole in rows:
+        digits = 2 if "bumps" in task else 1
+        if found := runs(task, algo.strip("`")):  # the others are of the memories' table
+            assert last == spread([run[-1] for run in found], digits), task
+            assert best == (f"{max(found[0]):.{digits}f}" if len(found) == 1 else ""), task
+        if without not in ("", "not run"):
+            assert without.strip("*") == spread([run[-1] for run in runs(task, "sac")]), task
+        if whole not in ("", "not run"):
+            shown = re.sub("-p(omdp)?-v|-va-v", lambda hidden: "-mdp-v" if "omdp" in hidden[0] else "-v", task)
+            assert whole == spread([run[-1] for run in runs(shown, "sac")]), task
 
 
 def test_the_papers_own_settings():
