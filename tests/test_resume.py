@@ -266,7 +266,8 @@ def test_a_run_whose_checkpoints_are_gone_begins_anew_and_its_table_is_kept(quic
 
 def test_the_number_of_epochs_may_only_be_raised(quick, tmp_path):
     quick("sac")
-    assert quick("sac", "--resume", bindings=["train.num_epochs=1"])[0] == 0, "there is nothing left to do"
+    code, out, _ = quick("sac", "--resume", bindings=["train.num_epochs=1"])
+    assert code == 0 and "there is nothing left to do" in out and "give a larger train.num_epochs" in out
     (run_folder(tmp_path) / "run.json").write_text('{"status": "running"}')
     code, _, err = quick("sac", "--resume", bindings=["train.num_epochs=1"])
     assert code == 2

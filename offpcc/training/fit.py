@@ -187,7 +187,10 @@ def _fit_locked(
     if plan is None:
         announce(f"run {spec.seed} is finished; there is nothing left to do")
         tell_result(folder, announce)
-        if not folder.has_checkpoint():
+        if folder.has_checkpoint():
+            longer = "--then_env_steps" if spec.then_env_steps else "train.num_epochs"
+            announce(f"to continue the run, give a larger {longer}")
+        else:
             announce(f"the run cannot be resumed, because {folder.checkpoint} does not exist any more")
         return RunResult(folder.path, was_finished=True, _env_function=spec.env_function)
     experiment = plan.experiment

@@ -1046,7 +1046,7 @@ def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, 
     assert launch(*source, *THEN, "--gin", *ONLINE)[0] == 0
     assert json.loads((folder(tmp_path, "iql") / "run.json").read_text())["switch_epoch"] == 1
     code, out, err = launch(*source, "--resume")
-    assert code == 0 and "nothing left to do" in out, err
+    assert code == 0 and "nothing left to do" in out and "give a larger --then_env_steps" in out, err
     code, _, err = launch(*source)
     further = next(line for line in err.splitlines() if line.endswith("--resume --then_env_steps N"))
     assert code == 2 and "num_epochs=N" not in err
