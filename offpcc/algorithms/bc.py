@@ -3,6 +3,8 @@
 There are no critics, so the actor's loss trains all encoders, also a shared one. There is no authors' code. The loss is
 the imitation loss of TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860).
 
+With plain MLPs on a CPU, `fused/deterministic.py` computes the updates (`ActorCritic.fused`).
+
 Differs from the paper:
 
 - The output is the action itself, as in the baselines of offline learning. The paper has one output unit for each

@@ -1,5 +1,7 @@
 """Deep Deterministic Policy Gradient, Lillicrap et al. 2016 (arXiv:1509.02971), algorithm 1.
 
+With plain MLPs on a CPU, `fused/deterministic.py` computes the updates (`ActorCritic.fused`).
+
 Differs from the paper:
 
 - The exploration noise is Gaussian, not Ornstein-Uhlenbeck.

@@ -3,6 +3,8 @@
 IQL never evaluates actions outside the data. V is an upper expectile of Q over recorded actions, and Q learns from V.
 The policy imitates recorded actions, weighted by their advantage.
 
+With plain MLPs on a CPU, `fused/iql.py` computes the updates (`ActorCritic.fused`).
+
 Differs from the paper:
 
 - One update makes a step of V, of the policy and of Q, in the order of the authors' code. The paper extracts the policy

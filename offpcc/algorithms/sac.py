@@ -1,5 +1,6 @@
 """Soft Actor-Critic, Haarnoja et al. 2018b (arXiv:1812.05905), algorithm 1.
 
+With plain MLPs on a CPU, `fused/sac.py` computes the updates (`ActorCritic.fused`).
 Differs from the paper:
 
 - The temperature's loss uses log alpha, as in the authors' code.

@@ -1,5 +1,7 @@
 """Twin Delayed DDPG, Fujimoto et al. 2018 (arXiv:1802.09477), algorithm 1.
 
+With plain MLPs on a CPU, `fused/deterministic.py` computes the updates (`ActorCritic.fused`).
+
 Differs from the paper: Adam's learning rate and the network sizes are those of the configs.
 """
 

@@ -1,5 +1,7 @@
 """TD3+BC, Fujimoto & Gu 2021 (arXiv:2106.06860): TD3 with a behaviour cloning term in the actor's loss.
 
+With plain MLPs on a CPU, `fused/deterministic.py` computes the updates (`ActorCritic.fused`).
+
 Differs from the paper: lambda is normalised by |Q| at the policy's actions, as in the authors' code, not at the
 recorded ones.
 
