@@ -360,7 +360,7 @@ class BufferBase:
         Raises:
             UserError: The saved buffer has other sizes, environments or frame stacks, or other recorded data.
         """
-        if _content(saved := metadata["recorded"]) != _content(self.recorded):
+        if content_of(saved := metadata["recorded"]) != content_of(self.recorded):
             way = "continue with the data of that run" if saved else "leave the dataset out"
             raise UserError(
                 f"the saved buffer held {saved or 'no recorded data'}, but this one holds "
@@ -406,6 +406,6 @@ class BufferBase:
         self.load(state, sum(saved.nbytes for saved_chunk in state["chunks"] for saved in saved_chunk), fill)
 
 
-def _content(recorded: str) -> str:
-    """Return the identity of recorded data without its name: a dataset keeps its content if its file is renamed."""
+def content_of(recorded: str) -> str:
+    """Return the identity of recorded data without their name: they are the same if their file is renamed."""
     return recorded.rpartition(" (")[2]

@@ -22,6 +22,7 @@ from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsMode
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.config.validation import format_value
+from offpcc.data.buffers.base import content_of
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.checks.recommend import seems_hidden
 from offpcc.data.datasets.columns import blocks
@@ -44,8 +45,13 @@ SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 
 
 def hash_data(data: OfflineDataset) -> str:
-    """Return a short digest of recorded data as an agent sees them. A run uses it to find the model of its data."""
-    return hashlib.sha256(comparable(data.identity).encode()).hexdigest()[:16]
+    """Return a short digest of recorded data as an agent sees them, without their name."""
+    return hashlib.sha256(content_of(comparable(data.identity)).encode()).hexdigest()[:16]
+
+
+def is_model_of(facts: Mapping[str, Any], data: OfflineDataset) -> bool:
+    """Check whether the facts in a model's file are those of this recorded data, under this or another name."""
+    return content_of(comparable(facts.get("identity", ""))) == content_of(comparable(data.identity))
 
 
 def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Callable[[str], None]) -> None:
@@ -168,10 +174,10 @@ def find_or_train(
     Only a model with the same settings of `DynamicsModel` and `ModelTraining` is taken. A training that was stopped
     goes on.
     """
-    folder, wanted = models_folder(), hash_data(data)
+    folder = models_folder()
     new = model_for_data(data, names, device, seed, settings, env)
     asked = specification(new)["arguments"]
-    own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{wanted[:8]}.pt"
+    own = folder / f"{re.sub(r'[^A-Za-z0-9._-]+', '_', data.name)}-{hash_data(data)[:8]}.pt"
 
     def look() -> DynamicsModel | tuple[Path, dict[str, Any]] | None:
         """Return the model, or else the file of a training of it that was stopped and the file's content."""
@@ -184,7 +190,7 @@ def find_or_train(
                 continue
             found = content["class"].get("arguments", {})
             is_same = all(found.get(name) == value for name, value in asked.items() if name not in ("device", "seed"))
-            if content["facts"].get("digest") != wanted or not is_same:
+            if not (is_same and is_model_of(content["facts"], data)):
                 continue
             if content["training"] is None:
                 if content["facts"].get("settings") != specification(training.of_model()):
@@ -244,11 +250,12 @@ def lock_of_training(folder: Path, name: str) -> Iterator[None]:
 def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> None:
     """Raise if a model was trained on other data."""
     facts = model.facts
-    if facts.get("digest") == hash_data(data):
+    if is_model_of(facts, data):
         return
     theirs, ours = str(facts.get("identity", "other data")), data.identity
     size = data.rows.observations.shape[1:]
-    if theirs.split(", SHA-256 ")[:2] == ours.split(", SHA-256 ")[:2]:  # the same recording, in another view
+    recordings = [content_of(identity).split(", SHA-256 ")[:2] for identity in (theirs, ours)]
+    if recordings[0] == recordings[1]:  # the same recording, in another view
         named = f"the environment {facts['env']}" if facts.get("env") else "no environment"
         raise UserError(
             f"{file} was trained on the same recording in another view: with {named}, on observations of "

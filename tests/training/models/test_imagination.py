@@ -868,6 +868,16 @@ def test_the_config_of_a_run_has_the_settings_of_its_model(train, launch, pendul
     assert code == 0, err
 
 
+def test_a_model_is_found_for_its_data_under_another_name(train, launch, pendulum_file, tmp_path):
+    assert train("mopo")[0] == 0
+    (model,) = (tmp_path / "models").glob("*.pt")
+    words = ("--algo", "mopo", "--env", "pendulum-v0", "--dataset", shutil.copy(pendulum_file, tmp_path / "moved.hdf5"))
+    for run_id, given in (("2", ()), ("3", ("--model", model))):
+        code, _, err = launch(*words, *given, "--run_id", run_id, "--no_video", "--gin", *SMALL)
+        assert code == 0 and (given or f"model {model}" in err), err
+    assert [*(tmp_path / "models").glob("*.pt")] == [model]
+
+
 def test_a_given_model_is_the_same_for_the_same_command(train, launch, pendulum_file, tmp_path):
     """Its settings are in the run's config, and not in the command's."""
     assert train("mopo")[0] == 0
