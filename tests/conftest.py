@@ -24,9 +24,8 @@ QUICK = (
 
 
 # Tests with many cases: `make test` runs the cases whose id has one of these, `make test-slow` runs the others.
-_AGENTS = "ddpg|rdpg-lstm|td3|rtd3_s-gru|sac|rsac-.*|rsac_s-lstm|csac|crsac-lstm|crsac_s-gru|bc|rbc-lstm|td3_bc"
-_AGENTS += "|iql|riql_s-lstm|cql|rcql-lstm|bcq|rbcq-lstm|cbcq|rdpg|rsac_s"
-_AGENTS += "|rawac-lstm|crr|sac_n|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm|rtqc_s-lstm"
+_AGENTS = "td3|rtd3_s-gru|sac|rsac-(lstm|gpt|concat)|rsac_s|csac|crsac-lstm|bc|rbc-lstm|iql|riql_s-lstm|cql|rcql-lstm"
+_AGENTS += "|rdpg|bcq|crr|redac-lstm|rebrac|rcalql-lstm|fql|rrlpd_s-lstm|rtqc_s-lstm"
 _BODIES = "pendulum-p-v0|img|balance-p-v0|pomdp-v0|hopper-bullet-p-v0|ant-p-v0|walker2d-mujoco-p-v0|bumps"
 _BODIES += "|corridor-10-v0|^cartpole-p-v0"
 FAST_CASES = {
@@ -111,7 +110,10 @@ FAST_CASES = {
     "envs/test_envs.py::test_the_spec_rebuilds_the_environment": _BODIES,
     "envs/test_state.py::test_a_run_resumes_exactly": None,
     "envs/vector/test_ray_actors.py::test_actors_explore": None,
+    "envs/vector/test_workers.py::test_no_wrong_transition_is_stored_after_an_error": "^RecurrentReplayBuffer-",
     "envs/vector/test_workers.py::test_one_that_closes_its_files_is_started_anew": None,
+    "envs/vector/test_workers.py::test_the_replay_of_an_episode_has": None,
+    "envs/vector/test_workers.py::test_torchs_generator_of_a_process": None,
     "envs/wrappers/test_old_gym.py::test_an_agent_trains_in_it": None,
     "learning/test_memory_tasks.py::test_agents_remember_a_cue_by_any_memory": None,
     "learning/test_memory_tasks.py::test_agents_with_memory_remember_a_cue": None,
@@ -183,7 +185,9 @@ FAST_CASES = {
     "training/test_python_api.py::test_a_run_without_gin_is": None,
     "training/test_python_api.py::test_agents_in_two_threads": None,
     "training/test_python_api.py::test_an_actor_that_another_thread_loads": None,
+    "training/test_python_api.py::test_ctrl_c_in_train_ends_a_script": None,
     "training/test_python_api.py::test_several_environments_collect_together": None,
+    "training/test_python_api.py::test_threads_read_bindings": None,
     "training/test_python_api.py::test_training_goes_on_after_stop_return": None,
     "training/test_python_api.py::test_two_runs_in_two_threads": None,
     "training/test_python_api.py::test_worker_processes_make": None,

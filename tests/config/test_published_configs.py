@@ -13,7 +13,8 @@ from offpcc.config.gin_files import CONFIGS as CONFIGS_OF_OFFPCC
 from offpcc.config.gin_files import read_config_text, statements
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = sorted((ROOT / "results").glob("published*/**/config.gin"))
+PUBLISHED = sorted((ROOT / "results").glob("published*/**/config.gin"), reverse=True)
+CONFIGS = sorted({file.read_bytes(): file for file in PUBLISHED}.values())  # one of each: seeds have the same config
 
 
 def unknown(file):
