@@ -68,13 +68,13 @@ class ActorCritic(Acting, Construction):
             h: Tensor = self.actor_encoder(inputs._replace(observation=self.shared_encoder(inputs)[0]))[0]
             v = self.with_states(h, batch)
             q = v.unsqueeze(0) if self.has_critics else v.new_empty(0, *v.shape)
-            return Summaries(h[:, :-1], h[:, 1:], q[:, :, :-1], q, v)
+            return Summaries(pi=h[:, :-1], next_pi=h[:, 1:], q=q[:, :, :-1], target_q=q, v=v)
         read = functools.partial(encode, inputs=inputs, batch=batch, skip=self.skipped(False))
         shared, is_own = read(self.shared_encoder), self.has_critics and not self.acts_by_values
         pi = read(self.actor_encoder, features=shared.detach() if is_own else shared)
         if not self.has_critics:
             none = pi.new_empty(0, *pi.shape)
-            return Summaries(pi[:, :-1], pi[:, 1:].detach(), none[:, :, :-1], none, pi.detach())
+            return Summaries(pi=pi[:, :-1], next_pi=pi[:, 1:].detach(), q=none[:, :, :-1], target_q=none, v=pi.detach())
         v = self.with_states(pi.detach(), batch)
         if self.critic_encoders and not self.acts_by_values:
             q = torch.stack([self.with_states(read(part, features=shared), batch) for part in self.critic_encoders])
@@ -87,7 +87,7 @@ class ActorCritic(Acting, Construction):
                 own = (of_target(encoder, features=target_shared) for encoder in self.target_critic_encoders)
                 target_q = torch.stack([self.with_states(part, batch) for part in own])
             next_pi = of_target(self.target_actor_encoder, features=target_shared) if self.has_target_actor else pi
-        return Summaries(pi[:, :-1], next_pi[:, 1:].detach(), q[:, :, :-1], target_q, v)
+        return Summaries(pi=pi[:, :-1], next_pi=next_pi[:, 1:].detach(), q=q[:, :, :-1], target_q=target_q, v=v)
 
     def td_target(self, batch: Batch, next_value: Tensor) -> Tensor:
         """Return targets (B, T, 1) from the value (B, T, 1) of each next observation.

@@ -346,8 +346,12 @@ class RecurrentReplayBuffer(BufferBase):
     def _copy(self, episodes: list[StoredEpisode], starts: Array, lengths: Array, skipped: Array) -> Batch:
         """Build a batch of segments of `lengths` steps from `starts` on, by one copy of each from its episode.
 
-        Each segment begins at position `burn_in` of its batch row. The steps before it are to its left, except at an
-        episode's start. The first `skipped` steps of a segment count in no loss.
+        Step `starts[i]` of the episode is at position `burn_in` of row i. With `burn_in` = 2, `segment_len` = 3, and
+        `-` for padding, these are the steps of two rows:
+
+            position   0  1  2  3  4  5
+            first = 7  5  6  7  8  9  -  starts = 7, skipped = 0, lengths = 3: steps 5 and 6 are the burn-in
+            first = 1  -  -  0  1  2  3  starts = 0, skipped = 1, lengths = 4: step 0 counts in no loss
         """
         rows, burn_in, stack = len(episodes), self.burn_in, self.frame_stack
         steps = burn_in + self._num_steps(lengths)
