@@ -18,6 +18,7 @@ from gymnasium import spaces
 from offpcc.config.settings import Settings, settings
 from offpcc.config.validation import PositiveFraction, PositiveInteger, PositiveNumber
 from offpcc.core import PackedDict, is_image
+from offpcc.data.buffers.base import content_of
 from offpcc.data.buffers.storage import TransitionTable, bytes_per_row, folder_of_frames, recorded_frames
 from offpcc.data.checks.env_fit import (
     PACKING,
@@ -466,8 +467,11 @@ def _identity(rows: TransitionTable, facts: Mapping[str, Any], shows_recorded: b
 
 
 def comparable(identity: str) -> str:
-    """Return an identity without bounds of actions that are [-1, 1]: they are known only with an environment."""
-    return UNIT_ACTIONS.sub("", identity)
+    """Return an identity without the name, and without bounds of actions that are [-1, 1].
+
+    Data are the same under any name; the bounds are known only with an environment.
+    """
+    return UNIT_ACTIONS.sub("", content_of(identity))
 
 
 def _hash(arrays: Sequence[Array]) -> str:

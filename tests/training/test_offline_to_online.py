@@ -4,6 +4,7 @@ import functools
 import json
 import re
 import shlex
+import shutil
 from types import SimpleNamespace
 
 import dict_task
@@ -1037,6 +1038,15 @@ def test_more_steps_continue_a_finished_run_and_do_not_raise_numbers_that_fell(o
     watch = Watch(lambda run: run.algorithm.actor_bc_coef)
     quietly(more, watch)
     assert watch.online[-1][0] == 360 and {value for _, value in watch.online} == {0.2}
+
+
+def test_a_run_continues_on_its_data_under_another_name(online, launch, pendulum_file, tmp_path):
+    assert online("iql", then=())[0] == 0
+    source = ("--from", folder(tmp_path, "iql", "pendulum-v0_from_swings"), "--env", "pendulum-v0", *THEN)
+    moved = shutil.copy(pendulum_file, tmp_path / "moved.hdf5")
+    code, _, err = launch(*source, "--dataset", moved, "--gin", *ONLINE)
+    assert code == 0, err
+    assert env_steps(folder(tmp_path, "iql", "pendulum-v0_from_moved_then_online")) == ["", "120", "240"]
 
 
 def test_a_run_that_continues_another_keeps_its_number_of_steps(online, launch, tmp_path):

@@ -22,7 +22,6 @@ from offpcc.algorithms.dynamics import AUTO, KNOWN, LEARNED, NEVER, DynamicsMode
 from offpcc.config import loading
 from offpcc.config.registry import from_specification, specification
 from offpcc.config.validation import format_value
-from offpcc.data.buffers.base import content_of
 from offpcc.data.buffers.storage import TransitionTable
 from offpcc.data.checks.recommend import seems_hidden
 from offpcc.data.datasets.columns import blocks
@@ -46,12 +45,12 @@ SECONDS_BETWEEN_LOOKS = 1.0  # at a lock that another process holds
 
 def hash_data(data: OfflineDataset) -> str:
     """Return a short digest of recorded data as an agent sees them, without their name."""
-    return hashlib.sha256(content_of(comparable(data.identity)).encode()).hexdigest()[:16]
+    return hashlib.sha256(comparable(data.identity).encode()).hexdigest()[:16]
 
 
 def is_model_of(facts: Mapping[str, Any], data: OfflineDataset) -> bool:
     """Check whether the facts in a model's file are those of this recorded data, under this or another name."""
-    return content_of(comparable(facts.get("identity", ""))) == content_of(comparable(data.identity))
+    return comparable(facts.get("identity", "")) == comparable(data.identity)
 
 
 def announce(model: DynamicsModel, fit: ModelFit, data: OfflineDataset, show: Callable[[str], None]) -> None:
@@ -254,7 +253,7 @@ def check_model_of(model: DynamicsModel, file: Path, data: OfflineDataset) -> No
         return
     theirs, ours = str(facts.get("identity", "other data")), data.identity
     size = data.rows.observations.shape[1:]
-    recordings = [content_of(identity).split(", SHA-256 ")[:2] for identity in (theirs, ours)]
+    recordings = [comparable(identity).split(", SHA-256 ")[:2] for identity in (theirs, ours)]
     if recordings[0] == recordings[1]:  # the same recording, in another view
         named = f"the environment {facts['env']}" if facts.get("env") else "no environment"
         raise UserError(
@@ -371,7 +370,6 @@ def model_for_data(
     model.action_range = data.action_range
     model.facts = {
         "name": data.name,
-        "digest": hash_data(data),
         "identity": data.identity,
         "rule": known if termination == KNOWN else "",
         "env": env,
